@@ -1,0 +1,10 @@
+#!/bin/sh
+# Makes the hashed requirements files anew from pyproject.toml. They name no registry: pip's own settings choose it.
+set -eu
+cd "$(dirname "$0")/.."
+uv=${UV:-.venv/bin/uv}
+[ -x "$uv" ] || .venv/bin/python -m pip install --quiet uv
+export UV_CUSTOM_COMPILE_COMMAND="requirements/compile.sh"
+common="--generate-hashes --no-emit-index-url --universal --python-version 3.11 --quiet"
+$uv pip compile pyproject.toml $common "$@" -o requirements/run.txt
+$uv pip compile pyproject.toml --group dev $common "$@" -c requirements/run.txt -o requirements/dev.txt

@@ -1,0 +1,1 @@
+"""Gatepost: the front door of a mail fleet."""

@@ -1,0 +1,5 @@
+"""`python -m gatepost`."""
+
+from gatepost.cli.main import main
+
+main()

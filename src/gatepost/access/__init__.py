@@ -1,0 +1,1 @@
+"""The protocols' front ends: sign-in, decision, hand-over."""

@@ -1,0 +1,1 @@
+"""Which server holds the active copy of each database, and how front ends learn of a change."""

@@ -1,0 +1,1 @@
+"""From files to frozen values: the organization and the settings of this front end."""

@@ -1,0 +1,97 @@
+"""Settings of one front end: frozen values, units in the names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gatepost.organization.model import Network, Organization, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what strangers and servers may take. Every one has a test."""
+
+    sign_in_seconds: float = 60.0
+    """From accept to signed in, TLS and PROXY header included (field case 103)."""
+    idle_seconds: float = 2100.0
+    """No byte in either direction after the sign-in: over the 30 minutes of RFC 9051 section 5.4."""
+    connect_seconds: float = 5.0
+    """One connection attempt to a mailbox server."""
+    server_step_seconds: float = 20.0
+    """Each answer of a mailbox server during the sign-in (field case 113)."""
+    drain_seconds: float = 30.0
+    """From SIGTERM until the last session is ended."""
+    bad_commands: int = 10
+    """Commands before the sign-in that are not understood (field case 106)."""
+    sign_in_attempts: int = 3
+    """Refused sign-ins on one connection (field case 110)."""
+    refused_sign_in_delay_seconds: float = 1.0
+    """Wait before the answer to wrong credentials; counts from the start of the check."""
+    unauthenticated_per_address: int = 200
+    """Connections of one client address that have not signed in yet, per worker."""
+    sessions: int = 20000
+    """Client connections of one worker."""
+    password_checks: int = 64
+    """Password checks waiting in one worker before further ones are told to come back."""
+    http_head_bytes: int = 32768
+    """Request line and headers (nginx: 32 KiB in all)."""
+    http_headers: int = 100
+    http_head_seconds: float = 30.0
+    """From the first byte of a request head to its end."""
+    http_keep_alive_seconds: float = 75.0
+    """An idle client connection between two requests."""
+    http_response_seconds: float = 3600.0
+    """Wait for a response's head: ActiveSync Ping holds one up to 59 minutes (field case 120)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """Local verification of JWT bearer tokens; `key` is a PEM public key."""
+
+    key: bytes = field(repr=False)
+    issuer: str
+    audience: str
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    user_claim: str = "email"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """One front end: which server it is, its listeners' certificate, where its stores are."""
+
+    server: str
+    directory: str
+    """Path of the directory's SQLite file."""
+    registry: str
+    """Path of the registry's SQLite file."""
+    certificate: bytes = field(default=b"", repr=False)
+    """PEM chain; empty when no listener needs TLS."""
+    private_key: bytes = field(default=b"", repr=False)
+    server_ca: bytes = b""
+    """PEM certificates that sign the servers' certificates; empty: the system's."""
+    server_ca_by_server: dict[str, bytes] = field(default_factory=dict)
+    workers: int = 0
+    """0: one for each processor."""
+    user: str = ""
+    """Account the workers run as after binding; empty: unchanged."""
+    proxy_protocol_from: tuple[Network, ...] = ()
+    """Peers whose connections begin with a PROXY header (required from them, refused from others)."""
+    allow_clear_passwords: bool = False
+    log_file: str = ""
+    """Empty: standard output."""
+    limits: Limits = field(default_factory=Limits)
+    token: TokenSettings | None = None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that a worker runs with. `version` grows with each reload."""
+
+    organization: Organization
+    front_end: FrontEnd
+    version: int = 1
+
+    @property
+    def server(self) -> Server:
+        """The server object of this front end."""
+        return self.organization.servers[self.front_end.server]

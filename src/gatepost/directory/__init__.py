@@ -1,0 +1,1 @@
+"""Who a user is: names, credentials, mailbox, rights."""

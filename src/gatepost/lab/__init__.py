@@ -1,0 +1,1 @@
+"""The sources' figure as real processes on loopback addresses."""

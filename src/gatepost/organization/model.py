@@ -1,0 +1,278 @@
+"""The objects of an organization (SPEC O1): sites, servers, databases, virtual directories.
+
+Everything here is an immutable value. A change of the organization makes a new `Organization`;
+whoever holds the old one keeps a consistent view of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, StrEnum
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+Network = IPv4Network | IPv6Network
+
+
+class Protocol(StrEnum):
+    """A client protocol. The value is the word used in configuration, commands and logs."""
+
+    IMAP = "imap"
+    POP3 = "pop3"
+    HTTPS = "https"
+
+
+class TlsMode(StrEnum):
+    """How a listener or an endpoint is protected. `CLEAR` must be written out, it is never a default."""
+
+    STARTTLS = "starttls"
+    IMPLICIT = "implicit"
+    CLEAR = "clear"
+
+
+class Version(IntEnum):
+    """Generation of a server; ordered, so that "newer than" is `>` (SPEC C2)."""
+
+    V2003 = 2003
+    V2007 = 2007
+    V2010 = 2010
+    MODERN = 2013
+
+    @property
+    def word(self) -> str:
+        """The version as configuration and messages spell it."""
+        return "modern" if self is Version.MODERN else str(self.value)
+
+
+class Role(StrEnum):
+    """What a server does in the organization."""
+
+    CLIENT_ACCESS = "client-access"
+    MAILBOX = "mailbox"
+    HUB_TRANSPORT = "hub-transport"
+    EDGE_TRANSPORT = "edge-transport"
+
+
+class Edition(StrEnum):
+    """Which edition of the source's client access rules applies (SPEC, head of section C)."""
+
+    RTM = "rtm"
+    SP2 = "sp2"
+
+
+class ClientAddress(StrEnum):
+    """How the client's address travels to a mailbox server."""
+
+    NONE = "none"
+    PROXY_V2 = "proxy-v2"
+    """PROXY protocol version 2 header, the first bytes of the connection."""
+    ID = "id"
+    """IMAP `ID ("x-originating-ip" …)` (RFC 2971, Dovecot's field names)."""
+    XCLIENT = "xclient"
+    """POP3 `XCLIENT ADDR=… PORT=…` as Dovecot understands it."""
+
+
+class SignInForm(StrEnum):
+    """With whose credentials Gatepost signs in at a mailbox server."""
+
+    USER = "user"
+    """The user's own name and password."""
+    MASTER_NAME = "master-name"
+    """`LOGIN user*master password`: a master user, both names in one, with the server's separator."""
+    MASTER_AUTHZID = "master-authzid"
+    """SASL PLAIN with the user as authorization identity and the master user's credentials (RFC 4616)."""
+
+
+class HttpSignIn(StrEnum):
+    """How an HTTP server learns who the user is."""
+
+    BASIC = "basic"
+    """The user's own Basic credentials are passed on."""
+    HEADER = "header"
+    """A trusted header names the user; only over verified TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place with good connections inside. `subnets` decide which site a client address is in."""
+
+    name: str
+    subnets: tuple[Network, ...] = ()
+    internet_facing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLink:
+    """A link between sites with a cost (smaller is better, 1 or more)."""
+
+    name: str
+    sites: tuple[str, ...]
+    cost: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server answers one protocol.
+
+    `name` is the key in the file (`imap`, `imaps`, `pop3`, `pop3s`, `https`, `http`); `address` is an IP
+    address or a host name to connect to or to listen on; `tls_name` is the name its certificate must carry.
+    """
+
+    name: str
+    protocol: Protocol
+    address: str
+    port: int
+    tls: TlsMode
+    tls_name: str
+    client_address: ClientAddress = ClientAddress.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """How Gatepost signs in at one mailbox server."""
+
+    form: SignInForm = SignInForm.USER
+    master_user: str = ""
+    master_password: str = field(default="", repr=False)
+    separator: str = "*"
+    pipelined: bool = False
+    """Send the whole sign-in at once instead of one command at a time."""
+    http: HttpSignIn = HttpSignIn.BASIC
+    http_header: str = "X-Remote-User"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A machine of the organization. `address` is the default for its endpoints."""
+
+    name: str
+    site: str
+    fqdn: str
+    address: str
+    version: Version
+    roles: frozenset[Role]
+    endpoints: tuple[Endpoint, ...] = ()
+    sign_in: SignIn = SignIn()
+    server_ca: str = ""
+    """Path of the CA file that signs this server's certificates; empty: the front end's `server_ca`."""
+    max_connections: int = 2000
+    """Most pooled HTTP connections of one worker to this server (SPEC B4)."""
+
+    def endpoint(self, protocol: Protocol) -> Endpoint | None:
+        """The endpoint to use for `protocol`; implicit TLS is preferred, it needs fewer round trips."""
+        found = [e for e in self.endpoints if e.protocol is protocol]
+        found.sort(key=lambda e: e.tls is not TlsMode.IMPLICIT)
+        return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseCopy:
+    """One copy of a database. `preference` is its activation preference, 1 is the first choice."""
+
+    server: str
+    preference: int
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A mailbox database with its copies, in order of activation preference."""
+
+    name: str
+    copies: tuple[DatabaseCopy, ...]
+
+    def has_copy_on(self, server: str) -> bool:
+        """Whether `server` holds a copy."""
+        return any(copy.server == server for copy in self.copies)
+
+
+class AuthenticationMethod(StrEnum):
+    """A method that a virtual directory accepts."""
+
+    BASIC = "basic"
+    INTEGRATED = "integrated"
+    FORMS = "forms"
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualDirectory:
+    """A path that a server serves over HTTP, and where others reach it.
+
+    `path` has a leading and no trailing slash and matches whole path segments, without regard to case.
+    `internal_url` is where peers and front ends send requests for it; `external_url` is what clients outside are told.
+    """
+
+    server: str
+    service: str
+    path: str
+    internal_url: str | None = None
+    external_url: str | None = None
+    authentication: frozenset[AuthenticationMethod] = frozenset({AuthenticationMethod.INTEGRATED})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAccessArray:
+    """Client access servers of one site behind one name (SPEC B7)."""
+
+    name: str
+    site: str
+    fqdn: str
+    members: tuple[str, ...]
+
+
+class Severity(Enum):
+    """How bad a `Finding` is: an error stops the file from being used."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of the organization: what object, what is wrong, what to do (SPEC O2).
+
+    `path` are the keys that lead to the place in the file, such as `("servers", "MBX-01", "site")`.
+    """
+
+    severity: Severity
+    path: tuple[str | int, ...]
+    object_name: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Organization:
+    """One organization (SPEC O1). Mappings are keyed by the objects' names and are never changed."""
+
+    name: str
+    edition: Edition = Edition.RTM
+    accepted_domains: tuple[str, ...] = ()
+    sites: dict[str, Site] = field(default_factory=dict)
+    site_links: dict[str, SiteLink] = field(default_factory=dict)
+    servers: dict[str, Server] = field(default_factory=dict)
+    databases: dict[str, Database] = field(default_factory=dict)
+    virtual_directories: tuple[VirtualDirectory, ...] = ()
+    arrays: dict[str, ClientAccessArray] = field(default_factory=dict)
+
+    @property
+    def default_domain(self) -> str:
+        """The domain of a login name that has none: the first accepted domain, or empty."""
+        return self.accepted_domains[0] if self.accepted_domains else ""
+
+    @cached_property
+    def directories_by_server(self) -> dict[str, tuple[VirtualDirectory, ...]]:
+        """Each server's virtual directories, longest path first."""
+        grouped: dict[str, list[VirtualDirectory]] = {}
+        for directory in self.virtual_directories:
+            grouped.setdefault(directory.server, []).append(directory)
+        return {name: tuple(sorted(found, key=lambda d: -len(d.path))) for name, found in grouped.items()}
+
+    def site_of_address(self, address: str) -> Site | None:
+        """The site whose longest subnet holds `address`, or None. Raises ValueError when it is no IP address."""
+        ip: IPv4Address | IPv6Address = ip_address(address)
+        best: tuple[int, Site] | None = None
+        for site in self.sites.values():
+            for net in site.subnets:
+                if ip.version == net.version and ip in net and (best is None or net.prefixlen > best[0]):
+                    best = (net.prefixlen, site)
+        return best[1] if best else None

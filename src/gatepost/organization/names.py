@@ -1,0 +1,33 @@
+"""Login names. A name is brought to one form once, before look-up, limits and logs (field case 78)."""
+
+from __future__ import annotations
+
+import unicodedata
+
+MAX_LOGIN_NAME = 320
+"""Characters: 64 for the local part, 255 for the domain, one at sign (RFC 5321 section 4.5.3.1)."""
+
+
+class BadLoginName(ValueError):
+    """A login name that no directory can hold; treated by the protocols like an unknown user."""
+
+
+def canonical_login_name(name: str, default_domain: str) -> str:
+    """`name` in the one form that look-ups, limits and logs use: NFKC, case-folded, with its domain.
+
+    A name without a domain gets `default_domain`; a domain's trailing dot is dropped. Aliases are resolved by the
+    directory, which returns the user's own name. Raises `BadLoginName` for control characters, spaces, empty
+    parts or more than `MAX_LOGIN_NAME` characters.
+    """
+    folded = unicodedata.normalize("NFKC", name).strip().casefold()
+    if not folded or len(folded) > MAX_LOGIN_NAME:
+        raise BadLoginName("empty or too long")
+    if any(unicodedata.category(c)[0] in "CZ" for c in folded):
+        raise BadLoginName("a space or control character")
+    local, at, domain = folded.rpartition("@")
+    if not at:
+        return f"{folded}@{default_domain.casefold()}" if default_domain else folded
+    domain = domain.rstrip(".")
+    if not local or not domain:
+        raise BadLoginName("an empty local part or domain")
+    return f"{local}@{domain}"

@@ -1,0 +1,1 @@
+"""Two transports, back-pressure, nothing else."""

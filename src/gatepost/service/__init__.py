@@ -1,0 +1,1 @@
+"""Running it: supervisor, workers, reload, drain."""

@@ -1,0 +1,142 @@
+"""What sign-in machines say: events for whoever drives them.
+
+Two kinds of machine speak these. A *front* machine holds the dialogue with the client before the hand-over, a
+*back* machine holds the one with the mailbox server. Both take bytes and return events; neither does I/O. For every
+way to split the input the concatenated output and the sequence of the other events are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write these bytes."""
+
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StartTls:
+    """Start TLS now, after everything sent so far. Bytes that came before the handshake are dropped (field case 79).
+
+    The driver calls `tls_started()` when the handshake is done.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client signed in with. `authorization_id` is empty when it is the authentication identity itself."""
+
+    mechanism: str
+    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2` or `OAUTHBEARER`."""
+    authentication_id: str
+    authorization_id: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """Check these credentials. The machine is parked until `signed_in` or `refuse` is called."""
+
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the connection after everything sent so far. `reason` is for the log, in a few words."""
+
+    reason: str
+
+
+FrontEvent = Send | StartTls | SignIn | Close
+
+
+class Refusal(Enum):
+    """Why a sign-in is refused; each protocol has its own words for it."""
+
+    WRONG_CREDENTIALS = "wrong credentials"
+    UNAVAILABLE = "unavailable"
+    """A temporary fault: IMAP `NO [UNAVAILABLE]`, POP3 `-ERR [SYS/TEMP]`. Never looks like a wrong password."""
+    PROTOCOL_NOT_ALLOWED = "protocol not allowed"
+    OTHER_SERVER = "other server"
+    """This user must use another server, which the text names (SPEC C9)."""
+    IN_USE = "in use"
+    """The mailbox is locked by another session: POP3 `[IN-USE]` (RFC 2449), IMAP `[INUSE]` (RFC 5530)."""
+    LIMIT = "limit"
+    """Too many sessions: IMAP `[LIMIT]` (RFC 5530), POP3 `[SYS/TEMP]`."""
+
+
+class FailureKind(Enum):
+    """What went wrong at the mailbox server."""
+
+    REFUSED = "refused"
+    """It refused our sign-in. Our credentials were judged already, so this is a fault between servers (field case 76)."""
+    IN_USE = "in use"
+    LIMIT = "limit"
+    UNAVAILABLE = "unavailable"
+    """It said that it cannot serve now (`BYE`, `[UNAVAILABLE]`, `[SYS/TEMP]`)."""
+    PROTOCOL = "protocol"
+    """It broke the protocol or a bound of ours; also: TLS required but not offered, PREAUTH."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """The mailbox server let the user in.
+
+    `text` is the human text of its answer, `capabilities` its own list after the sign-in when it is known (IMAP).
+    `rest` are bytes that came after its answer and belong to the client.
+    """
+
+    text: bytes
+    capabilities: bytes | None = None
+    rest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The sign-in at the mailbox server failed; `text` is for the log (cleaned, bounded), `kind` for the client's answer."""
+
+    kind: FailureKind
+    text: str
+
+
+BackEvent = Send | StartTls | SignedIn | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What a mailbox server may be told of the client's connection. Addresses are text without brackets."""
+
+    address: str
+    port: int
+    local_address: str = ""
+    local_port: int = 0
+    tls: bool = False
+    session: str = ""
+    """The session id of our log; travels where the protocol has a place for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackSignIn:
+    """How a back machine signs in. Made from the server's `SignIn` and the user's credentials.
+
+    `mechanism` is `LOGIN` (user name and password, by whatever command fits), `PLAIN` (SASL with `authorization_id`),
+    `XOAUTH2` or `OAUTHBEARER` (`token`).
+    """
+
+    mechanism: str
+    user: str
+    password: str = field(default="", repr=False)
+    authorization_id: str = ""
+    token: str = field(default="", repr=False)
+    starttls: bool = False
+    """TLS is required and must be started by command first."""
+    pipelined: bool = False
+    client: ClientFacts | None = None
+    """Sent by `ID` or `XCLIENT` when set; None where PROXY or nothing is used."""
+    client_id: tuple[tuple[str, str], ...] = ()
+    """The client's own IMAP ID fields, forwarded after the sign-in (field case 42)."""

@@ -1,0 +1,109 @@
+"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2 and OAUTHBEARER. Strict, bounded, byte-exact.
+
+Bytes of names and passwords are UTF-8 (RFC 4616); anything else, and NUL, CR or LF inside, is `BadSaslMessage`
+(field case 60). Names are not changed here: `organization.names` brings them to one form.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+
+from gatepost.wire.events import Credentials
+
+MAX_INITIAL_RESPONSE = 16384
+"""Base64 characters of one response: bearer tokens pass 12 kB (field case 53)."""
+
+
+class BadSaslMessage(ValueError):
+    """The client's message does not fit its mechanism. Shown as a syntax error, not as a wrong password."""
+
+
+def decode_base64(data: bytes) -> bytes:
+    """Strict base64; `=` alone is the empty string (RFC 4954 section 4). Raises `BadSaslMessage`."""
+    if data == b"=":
+        return b""
+    if len(data) > MAX_INITIAL_RESPONSE:
+        raise BadSaslMessage("response too long")
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error as error:
+        raise BadSaslMessage("not base64") from error
+
+
+def text(data: bytes) -> str:
+    """`data` as text that may travel in any protocol. Raises `BadSaslMessage`."""
+    try:
+        decoded = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadSaslMessage("not UTF-8") from error
+    if any(c in decoded for c in "\0\r\n"):
+        raise BadSaslMessage("a control character")
+    return decoded
+
+
+def parse_plain(message: bytes) -> Credentials:
+    """`authzid NUL authcid NUL passwd` (RFC 4616 section 2). Raises `BadSaslMessage`."""
+    parts = message.split(b"\0")
+    if len(parts) != 3 or not parts[1] or not parts[2]:
+        raise BadSaslMessage("not a PLAIN message")
+    authorization, authentication, password = (text(p) for p in parts)
+    return Credentials("PLAIN", authentication, authorization, password=password)
+
+
+def plain_message(credentials_user: str, password: str, authorization_id: str = "") -> bytes:
+    """The PLAIN message for these, not yet in base64."""
+    return b"\0".join(s.encode() for s in (authorization_id, credentials_user, password))
+
+
+def parse_xoauth2(message: bytes) -> Credentials:
+    """`user=… ^A auth=Bearer … ^A ^A`. Raises `BadSaslMessage`."""
+    fields = _key_values(message.split(b"\x01"))
+    return Credentials("XOAUTH2", text(fields.get(b"user", b"")), token=_bearer(fields))
+
+
+def parse_oauthbearer(message: bytes) -> Credentials:
+    """`gs2-header ^A key=value ^A … ^A` (RFC 7628 section 3.1); channel binding is not offered. Raises `BadSaslMessage`."""
+    header, *rest = message.split(b"\x01")
+    gs2 = header.split(b",")
+    if len(gs2) != 3 or gs2[0] not in (b"n", b"y") or gs2[2]:
+        raise BadSaslMessage("a bad GS2 header")
+    user = gs2[1]
+    if user and not user.startswith(b"a="):
+        raise BadSaslMessage("a bad authorization identity")
+    name = user[2:].replace(b"=2C", b",").replace(b"=3D", b"=")
+    return Credentials("OAUTHBEARER", text(name), token=_bearer(_key_values(rest)))
+
+
+def bearer_message(mechanism: str, user: str, token: str) -> bytes:
+    """The client's message of `XOAUTH2` or `OAUTHBEARER`, not yet in base64."""
+    if mechanism == "XOAUTH2":
+        return f"user={user}\x01auth=Bearer {token}\x01\x01".encode()
+    name = user.replace("=", "=3D").replace(",", "=2C")
+    return f"n,a={name},\x01auth=Bearer {token}\x01\x01".encode()
+
+
+def bearer_error(mechanism: str) -> bytes:
+    """The challenge that tells a client its token was refused (RFC 7628 section 3.2.2), not yet in base64."""
+    status = "400" if mechanism == "XOAUTH2" else "invalid_token"
+    return json.dumps({"status": status, "schemes": "bearer", "scope": ""}).encode()
+
+
+def _key_values(parts: list[bytes]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    if len(parts) < 2 or parts[-2:] != [b"", b""]:
+        raise BadSaslMessage("a message without its end")
+    for part in parts[:-2]:
+        key, equals, value = part.partition(b"=")
+        if not equals or key in fields:
+            raise BadSaslMessage("a bad or repeated field")
+        fields[key] = value
+    return fields
+
+
+def _bearer(fields: dict[bytes, bytes]) -> str:
+    scheme, _, token = fields.get(b"auth", b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not token:
+        raise BadSaslMessage("no bearer token")
+    return text(token.strip())
