@@ -1,0 +1,216 @@
+"""Decisions by the source's figure: three sites, CAS-01 to CAS-03, MBX-01 to MBX-03, plus an old server."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gatepost.organization.model import (
+    ClientAccessArray,
+    ClientAddress,
+    Database,
+    DatabaseCopy,
+    Edition,
+    Endpoint,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    Site,
+    TlsMode,
+    Version,
+    VirtualDirectory,
+)
+from gatepost.routing.decision import (
+    ActiveCopy,
+    Cause,
+    Mailbox,
+    Proxy,
+    Refuse,
+    Request,
+    Serve,
+    decide,
+    find_directory,
+)
+
+SITES = ("usa", "europe", "asia")
+
+
+def endpoint(protocol: Protocol, fqdn: str) -> Endpoint:
+    return Endpoint(protocol.value, protocol, "127.0.0.1", 143, TlsMode.STARTTLS, fqdn, ClientAddress.NONE)
+
+
+def server(name: str, site: str, role: Role, version: Version = Version.MODERN) -> Server:
+    fqdn = f"{name.lower()}.contoso.com"
+    endpoints = tuple(endpoint(protocol, fqdn) for protocol in Protocol)
+    return Server(name, site, fqdn, "127.0.0.1", version, frozenset({role}), endpoints)
+
+
+def contoso(version: Version = Version.MODERN, edition: Edition = Edition.RTM) -> Organization:
+    """The source's figure; every mailbox server has `version`."""
+    servers = [server(f"CAS-0{i}", site, Role.CLIENT_ACCESS) for i, site in enumerate(SITES, 1)]
+    servers += [server(f"MBX-0{i}", site, Role.MAILBOX, version) for i, site in enumerate(SITES, 1)]
+    return Organization(
+        name="contoso",
+        edition=edition,
+        accepted_domains=("contoso.com",),
+        sites={site: Site(site) for site in SITES},
+        servers={s.name: s for s in servers},
+        databases={f"DB0{i}": Database(f"DB0{i}", (DatabaseCopy(f"MBX-0{i}", 1),)) for i in (1, 2, 3)},
+        virtual_directories=tuple(
+            VirtualDirectory(f"MBX-0{i}", "owa", "/owa", f"https://mbx-0{i}.contoso.com/owa") for i in (1, 2, 3)
+        ),
+    )
+
+
+def ask(organization: Organization, protocol: Protocol, front_end: str, number: int, path: str = "") -> object:
+    active = ActiveCopy(f"DB0{number}", f"MBX-0{number}", 7)
+    return decide(organization, Request(protocol, front_end, path), Mailbox(f"DB0{number}"), active)
+
+
+def test_mailbox_in_own_site_is_served_from_the_active_copy() -> None:
+    """C1."""
+    decision = ask(contoso(), Protocol.IMAP, "CAS-01", 1)
+    assert isinstance(decision, Serve)
+    assert decision.target.server == "MBX-01"
+    assert decision.epoch == 7
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_modern_mailbox_is_proxied_from_any_front_end(protocol: Protocol) -> None:
+    """C10."""
+    decision = ask(contoso(), protocol, "CAS-02", 3, "/owa/x" if protocol is Protocol.HTTPS else "")
+    assert isinstance(decision, Proxy)
+    assert decision.target.server == "MBX-03"
+    assert "C10" in {step.rule for step in decision.steps}
+
+
+@pytest.mark.parametrize("version", [Version.V2003, Version.V2007, Version.V2010])
+@pytest.mark.parametrize("protocol", [Protocol.IMAP, Protocol.POP3])
+def test_old_mailbox_elsewhere_is_refused_and_the_right_server_named(version: Version, protocol: Protocol) -> None:
+    """C9: POP3 and IMAP4 clients must use a client access server in the mailbox's own site."""
+    decision = ask(contoso(version), protocol, "CAS-02", 1)
+    assert isinstance(decision, Refuse)
+    assert decision.cause is Cause.OTHER_SITE
+    assert decision.server_name == "cas-01.contoso.com"
+    assert "cas-01.contoso.com" in decision.message
+    assert not decision.cause.temporary
+
+
+def test_an_array_is_named_rather_than_its_member() -> None:
+    """C9 with B7: clients know an array by its own name."""
+    array = ClientAccessArray("outlook", "usa", "outlook.contoso.com", ("CAS-01",))
+    organization = dataclasses.replace(contoso(Version.V2010), arrays={"outlook": array})
+    decision = ask(organization, Protocol.IMAP, "CAS-02", 1)
+    assert isinstance(decision, Refuse)
+    assert decision.server_name == "outlook.contoso.com"
+
+
+def test_edition_sp2_proxies_imap_to_the_client_access_server_there() -> None:
+    """The later edition of the source's text."""
+    decision = ask(contoso(Version.V2010, Edition.SP2), Protocol.IMAP, "CAS-02", 1)
+    assert isinstance(decision, Proxy)
+    assert decision.target.server == "CAS-01"
+
+
+def test_never_proxied_to_a_newer_front_end() -> None:
+    """C2."""
+    organization = contoso(Version.V2010, Edition.SP2)
+    old = dataclasses.replace(organization.servers["CAS-02"], version=Version.V2010)
+    organization = dataclasses.replace(organization, servers={**organization.servers, "CAS-02": old})
+    decision = ask(organization, Protocol.IMAP, "CAS-02", 1)
+    assert isinstance(decision, Refuse)
+    assert any(step.rule == "C2" and "newer" in step.text for step in decision.steps)
+
+
+def test_the_registry_has_the_last_word() -> None:
+    """B5: after a move everybody goes to the new server."""
+    active = ActiveCopy("DB01", "MBX-02", 8)
+    decision = decide(contoso(), Request(Protocol.IMAP, "CAS-01"), Mailbox("DB01"), active)
+    assert isinstance(decision, Proxy)
+    assert (decision.target.server, decision.epoch) == ("MBX-02", 8)
+
+
+@pytest.mark.parametrize(
+    ("mailbox", "active", "cause"),
+    [
+        (Mailbox(), None, Cause.NO_MAILBOX),
+        (Mailbox("DB01"), None, Cause.NO_ACTIVE_COPY),
+        (Mailbox("DB01"), ActiveCopy("DB02", "MBX-02", 1), Cause.NO_ACTIVE_COPY),
+        (Mailbox("DB09"), None, Cause.NO_MAILBOX),
+        (Mailbox("DB01"), ActiveCopy("DB01", "gone", 1), Cause.CONFIGURATION),
+        (Mailbox(home_server="gone"), None, Cause.CONFIGURATION),
+    ],
+)
+def test_missing_facts_are_temporary_refusals(mailbox: Mailbox, active: ActiveCopy | None, cause: Cause) -> None:
+    """Missing directory or registry data is never "does not exist" (field case 17)."""
+    decision = decide(contoso(), Request(Protocol.IMAP, "CAS-01"), mailbox, active)
+    assert isinstance(decision, Refuse)
+    assert decision.cause is cause
+    assert decision.cause.temporary
+
+
+def test_a_path_without_virtual_directory_is_refused_for_good() -> None:
+    """HTTP: nothing answers there."""
+    decision = ask(contoso(), Protocol.HTTPS, "CAS-01", 1, "/elsewhere")
+    assert isinstance(decision, Refuse)
+    assert decision.cause is Cause.NO_VIRTUAL_DIRECTORY
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("/owa", True), ("/OWA/", True), ("/owa/a/b", True), ("/owax", False), ("/", False), ("", False)],
+)
+def test_virtual_directories_match_whole_segments(path: str, found: bool) -> None:
+    """A prefix is a path, not a string."""
+    assert (find_directory(contoso(), "MBX-01", path) is not None) is found
+
+
+def oracle(same_site: bool, version: Version, protocol: Protocol, edition: Edition, own: Version) -> type | Cause:
+    """The rules once more, independently: what the outcome must be."""
+    if same_site:
+        return Serve
+    if version is Version.MODERN:
+        return Proxy
+    if protocol is Protocol.HTTPS:
+        return Cause.NOT_SUPPORTED
+    return Proxy if edition is Edition.SP2 and own >= Version.MODERN else Cause.OTHER_SITE
+
+
+@pytest.mark.parametrize(
+    ("front_end", "version", "protocol", "edition", "own"),
+    list(product(("CAS-01", "CAS-02"), Version, Protocol, Edition, Version)),
+)
+def test_every_combination_has_the_one_decision_of_the_rules(
+    front_end: str, version: Version, protocol: Protocol, edition: Edition, own: Version
+) -> None:
+    """The whole table: protocol x mailbox version x site x edition x own version (CAS-01 is always modern)."""
+    organization = contoso(version, edition)
+    mine = dataclasses.replace(organization.servers[front_end], version=own)
+    if front_end == "CAS-01":
+        mine = organization.servers[front_end]
+    organization = dataclasses.replace(organization, servers={**organization.servers, front_end: mine})
+    decision = ask(organization, protocol, front_end, 1, "/owa")
+    expected = oracle(front_end == "CAS-01", version, protocol, edition, mine.version)
+    assert (decision.cause if isinstance(decision, Refuse) else type(decision)) == expected
+    assert decision.steps
+
+
+@given(
+    database=st.none() | st.text(max_size=6) | st.sampled_from(["DB01", "DB02"]),
+    home=st.none() | st.text(max_size=6) | st.sampled_from(["MBX-01", "CAS-01"]),
+    active=st.none() | st.builds(ActiveCopy, st.text(max_size=6), st.text(max_size=6), st.integers()),
+    front_end=st.text(max_size=6) | st.just("CAS-01"),
+    path=st.text(max_size=10),
+    protocol=st.sampled_from(Protocol),
+)
+def test_no_facts_make_it_raise(
+    database: str | None, home: str | None, active: ActiveCopy | None, front_end: str, path: str, protocol: Protocol
+) -> None:
+    """C13: a decision for whatever comes, with its reasons, in one ASCII-safe line."""
+    decision = decide(contoso(), Request(protocol, front_end, path), Mailbox(database, home), active)
+    assert decision.steps
