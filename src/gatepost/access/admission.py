@@ -1,0 +1,48 @@
+"""How many strangers may be at the door: per client address and in all, per worker (field case 103)."""
+
+from __future__ import annotations
+
+
+class Admission:
+    """Counts client connections. Every `arrive` that answers True is followed by one `leave`, with at most one `settle`."""
+
+    __slots__ = ("_per_address", "_unauthenticated", "sessions", "total_limit")
+
+    def __init__(self, per_address: int, total: int) -> None:
+        self._per_address = per_address
+        self.total_limit = total
+        self._unauthenticated: dict[str, int] = {}
+        self.sessions = 0
+
+    def set_limits(self, per_address: int, total: int) -> None:
+        """Use other limits for those who arrive from now on."""
+        self._per_address = per_address
+        self.total_limit = total
+
+    @property
+    def unauthenticated(self) -> int:
+        """Connections that have not signed in."""
+        return sum(self._unauthenticated.values())
+
+    def arrive(self, address: str) -> bool:
+        """Whether a connection from `address` may come in. False: it counts nowhere and must be closed."""
+        waiting = self._unauthenticated.get(address, 0)
+        if waiting >= self._per_address or self.sessions >= self.total_limit:
+            return False
+        self._unauthenticated[address] = waiting + 1
+        self.sessions += 1
+        return True
+
+    def settle(self, address: str) -> None:
+        """The connection has signed in, or has left without."""
+        waiting = self._unauthenticated.get(address, 0)
+        if waiting <= 1:
+            self._unauthenticated.pop(address, None)
+        else:
+            self._unauthenticated[address] = waiting - 1
+
+    def leave(self, address: str, *, settled: bool) -> None:
+        """The connection is gone."""
+        self.sessions -= 1
+        if not settled:
+            self.settle(address)
