@@ -1,0 +1,109 @@
+"""Gatepost itself as a real process: `gatepost serve` on a configuration written into a directory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gatepost.lab.servers.process import Address, ServerProcess
+from gatepost.lab.toml_text import Table, toml_text
+
+COMMAND_SECONDS = 30.0
+"""One run of a `gatepost` command, on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabUser:
+    """A user of the directory. One of `database` and `home_server` is set."""
+
+    name: str
+    password: str = field(repr=False)
+    database: str = ""
+    home_server: str = ""
+    aliases: tuple[str, ...] = ()
+    login_at_server: str = ""
+
+
+class CommandFailed(RuntimeError):
+    """A `gatepost` command ended with another status than 0; the text holds its output."""
+
+
+class Gatepost(ServerProcess):
+    """One front end. `addresses` maps endpoint names (`imap`, `imaps`, `https`…) to where it listens."""
+
+    def __init__(self, name: str, directory: Path, configuration: Path, addresses: Mapping[str, Address]) -> None:
+        """`configuration` is the file `write_configuration` wrote; its `front_end.server` is `name`."""
+        argv = [sys.executable, "-m", "gatepost", "serve", "-c", str(configuration)]
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(name, argv, directory, list(addresses.values()))
+        self.configuration = configuration
+        self.addresses = dict(addresses)
+
+    def command(self, *arguments: str, status: int | None = 0) -> str:
+        """Run `gatepost ARGUMENTS… -c CONFIGURATION`; its standard output. Raises `CommandFailed`."""
+        return gatepost_command(self.configuration, *arguments, status=status)
+
+    def events(self, name: str = "") -> list[dict[str, Any]]:
+        """The lines of its log, oldest first; only those of one event (`imap.session`…) if named."""
+        found = []
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        for line in text.splitlines():
+            if line.startswith("{"):
+                entry = json.loads(line)
+                if not name or entry.get("event") == name:
+                    found.append(entry)
+        return found
+
+    def workers(self) -> list[int]:
+        """Process ids of its workers: the children of the supervisor that have been re-run as workers."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(child) for child in children]
+
+
+def gatepost_command(configuration: Path, *arguments: str, status: int | None = 0) -> str:
+    """Run `gatepost ARGUMENTS… -c CONFIGURATION`; its output. Raises `CommandFailed` on another exit status."""
+    argv = [sys.executable, "-m", "gatepost", *arguments, "-c", str(configuration)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL)  # noqa: S603, PLW1510
+    if status is not None and done.returncode != status:
+        raise CommandFailed(f"{' '.join(argv[2:])} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout + ("" if status == 0 else done.stderr)
+
+
+def write_configuration(path: Path, front_end: Table, organization: Table) -> Path:
+    """Write one file with both: `front_end` is the table of that name, `organization` holds the top-level ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(toml_text({"front_end": front_end, **organization}))
+    return path
+
+
+def import_users(configuration: Path, users: Iterable[LabUser], scratch: Path) -> None:
+    """Put users into the directory by `gatepost user import`. Raises `CommandFailed`."""
+    file = scratch / "users.csv"
+    file.touch(mode=0o600)
+    with file.open("w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(USER_COLUMNS)
+        writer.writerows(_row(user) for user in users)
+    gatepost_command(configuration, "user", "import", str(file))
+    file.unlink()
+
+
+USER_COLUMNS = ("name", "password", "database", "home_server", "aliases", "login_at_server")
+
+
+def _row(user: LabUser) -> Sequence[str]:
+    aliases = " ".join(user.aliases)
+    return (user.name, user.password, user.database, user.home_server, aliases, user.login_at_server)
+
+
+def give_to(path: Path, uid: int, gid: int) -> None:
+    """Make an account the owner of a directory and all below."""
+    for entry in (path, *path.rglob("*")):
+        os.chown(entry, uid, gid)

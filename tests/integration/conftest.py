@@ -1,0 +1,95 @@
+"""Real servers and a real front door for the integration tests.
+
+How to use it::
+
+    async def test_a_user_reaches_his_mailbox(front_door, alice):
+        host, port = front_door.addresses["imaps"]      # imap imaps pop3 pop3s https http
+        context = front_door.client_context             # trusts the lab's CA; certificates carry the IP addresses
+        ...
+        front_door.process.events("imap.session")       # its log lines
+
+- `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()` start on first use and live to
+  the end of the run. Each has its own loopback address; `.ports`; Dovecot
+  also `.sign_ins()` (`rip`, `user`, …) and `.log_text()`.
+  What is not installed skips the test, or fails it when `CI` or `GATEPOST_REQUIRE_SERVERS` is set.
+- `front_door` (session): CAS-01 before two Dovecots: MBX-01 is reached in clear with ID/XCLIENT, MBX-02 by implicit TLS
+  with PROXY v2; both by master user. Users alice (DB01 on MBX-01), bob (DB02 on MBX-02), passwords `apw`, `bpw`.
+  Each INBOX holds one message whose subject names the server.
+- `start_front_door` (function): `start_front_door(change=lambda front_end, organization: …, users=[…])` starts another
+  one of your own: `change` edits the two tables (of the file format) before they are written. Stopped after the test.
+- Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
+
+A test that stops or moves things takes its own `start_front_door`, never the shared `front_door`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from doors import FrontDoor, Servers, start
+
+from gatepost.lab.servers.gatepost import LabUser
+from gatepost.lab.toml_text import Table
+
+Change = Callable[[Table, Table], None]
+StartFrontDoor = Callable[..., FrontDoor]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test in this directory is an integration test."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    """A directory with a short path (Unix sockets) that mail processes of other accounts may pass through."""
+    path = Path(tempfile.mkdtemp(prefix="gp-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def servers(scratch: Path) -> Iterator[Servers]:
+    """All real servers; each starts on first use."""
+    found = Servers(scratch)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def front_door(servers: Servers) -> Iterator[FrontDoor]:
+    """CAS-01 before MBX-01 and MBX-02 (both Dovecot), shared by tests that change nothing."""
+    with start(servers) as door:
+        yield door
+
+
+@pytest.fixture(scope="session")
+def cyrus_door(servers: Servers) -> Iterator[FrontDoor]:
+    """Like `front_door`, and MBX-03 is a Cyrus with carol's mailbox (STARTTLS, sign-in by authorization identity)."""
+    with start(servers, cyrus=True) as door:
+        yield door
+
+
+@pytest.fixture
+def start_front_door(servers: Servers) -> Iterator[StartFrontDoor]:
+    """Start front doors of one's own; they are stopped after the test."""
+    running: list[FrontDoor] = []
+
+    def begin(
+        change: Change | None = None, users: list[LabUser] | None = None, *, cyrus: bool = False, wait: bool = True
+    ) -> FrontDoor:
+        running.append(start(servers, change, users, cyrus=cyrus, wait=wait))
+        return running[-1]
+
+    yield begin
+    for door in running:
+        door.stop()
