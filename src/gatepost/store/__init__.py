@@ -1,0 +1,1 @@
+"""What the embedded stores share: SQLite files that several processes write and many watch."""
