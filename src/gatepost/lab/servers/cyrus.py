@@ -68,7 +68,7 @@ class Cyrus(ServerProcess):
         self.address = address
         self.ports = ports
         self.master = master
-        values = {"base": directory, "programs": programs, "name": f"{name}.contoso.com", "address": address}
+        values = {"base": directory, "programs": programs, "name": f"{name.lower()}.contoso.com", "address": address}
         proxy = f"proxyservers: {master.name}\n" if master else ""
         key = self._private_copy(certificate.private_key)
         tls = f"tls_server_cert: {certificate.certificate}\ntls_server_key: {key}\n"

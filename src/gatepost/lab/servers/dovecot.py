@@ -12,21 +12,24 @@ import getpass
 import os
 import pwd
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gatepost.lab.servers.pki import CertificateFiles
 from gatepost.lab.servers.ports import MailPorts
-from gatepost.lab.servers.process import ServerProcess, find_program, require_program
+from gatepost.lab.servers.process import READY_SECONDS, ServerProcess, find_program, require_program
 
 PACKAGES = ("dovecot-imapd", "dovecot-pop3d")
+STOP_SECONDS = 3.0
+"""From SIGTERM until SIGKILL; its processes end by themselves when their master is gone."""
 MAIL_ACCOUNT = "mail"
 """Debian's account that owns the mailboxes when root starts us."""
 LONGEST_DIRECTORY = 70
 """Characters: Dovecot's sockets below must fit the 108 of a Unix socket's path."""
 LOGIN_PROCESSES = 2
-"""Logins are served by long-lived processes, as a big installation does it; one for each core here."""
+"""Sign-ins are served by long-lived processes, as a big installation does it; one for each core here."""
 
 
 def installed() -> bool:
@@ -103,6 +106,17 @@ class Dovecot(ServerProcess):
             owner = pwd.getpwnam(MAIL_ACCOUNT)
             for path in (home, *home.rglob("*")):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait for the greetings too: login processes that are stopped before they are up wait for each other."""
+        super().wait_ready(seconds)
+        for port in (self.ports.imap, self.ports.pop3):
+            with socket.create_connection((self.address, port), timeout=seconds) as probe:
+                probe.recv(1)
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End it; normally takes a second, its log process waits for stragglers."""
+        super().stop(seconds)
 
     def log_text(self) -> str:
         """Dovecot's log so far."""
@@ -210,6 +224,10 @@ service stats {{
 }}
 service anvil {{
   client_limit = 1000
+  # No growing delays after wrong passwords: all clients here share an address.
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
 }}
 """
 
