@@ -1,0 +1,283 @@
+"""Signing in: is this who they say, and may they use this protocol?
+
+    password_now ── name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
+    password ── directory ── bounded queue ── argon2 in threads ──► answer, remembered if right
+    token ── verifier ── directory ──► answer
+
+Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
+password). A changed password changes the stored hash, so an old success can never match again, nor one of another user
+(field cases 67 and 68). What is wrong is not remembered.
+
+Unknown user, disabled user, a name that cannot exist and a wrong password do the same work and give the same verdict.
+A master user's form (`user*master`) means nothing here: it is a name that nobody has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import structlog
+
+from gatepost.directory import passwords
+from gatepost.directory.port import (
+    Directory,
+    DirectoryUnavailable,
+    SignInResult,
+    TokenVerifier,
+    TokenVerifierUnavailable,
+    User,
+    Verdict,
+)
+from gatepost.organization.model import Protocol
+from gatepost.organization.names import BadLoginName, canonical_login_name
+
+REMEMBERED_SUCCESSES = 100_000
+"""Digests of right passwords, about 150 bytes each; the oldest go first."""
+
+REMEMBERED_NAMES = 100_000
+"""Login names as clients write them, only of those that have signed in."""
+
+SUCCESS_SECONDS = 300.0
+"""A success is good for this long; then the password is checked by argon2 again."""
+
+OUTAGE_SECONDS = 3600.0
+"""While the directory is down an earlier success is good for this long (field case 115)."""
+
+CHECK_SECONDS = 30.0
+"""Longest wait for one password check; in a full queue each takes its turn within seconds."""
+
+TOKEN_SECONDS = 10.0
+"""Longest wait for the token verifier."""
+
+MAX_ROUNDS = 4
+"""How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
+
+_DIGEST_BYTES = 16
+
+_WRONG = Verdict.WRONG_CREDENTIALS
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A name that has signed in. `digest` has taken in the user's name and stored hash; copies take in the password."""
+
+    user: User
+    digest: blake2b
+    signed_in: SignInResult
+
+
+class SignInService:
+    """Judges credentials for one worker. Belongs to the loop it is made in.
+
+    `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`.
+    `dummy_hash`, `clock` (seconds, monotonic) and `threads` are for tests.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        default_domain: str,
+        *,
+        waiting_limit: int,
+        token_verifier: TokenVerifier | None = None,
+        dummy_hash: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        threads: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._default_domain = default_domain
+        self._verifier = token_verifier
+        self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
+        self._clock = clock
+        threads = threads or os.cpu_count() or 1
+        self._most_checks = threads + waiting_limit
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="password")
+        self._key = secrets.token_bytes(32)
+        self._names: dict[str, _Known] = {}
+        self._successes: dict[bytes, float] = {}
+        self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._closed = False
+        self._log = structlog.get_logger("gatepost")
+        directory.on_change(self._directory_changed)
+
+    @property
+    def accepts_tokens(self) -> bool:
+        """Whether bearer tokens can be judged here."""
+        return self._verifier is not None
+
+    def close(self) -> None:
+        """Take no more checks; those that run end in their threads."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+        """The answer where it is known at once (the same name and password were right lately), else None."""
+        known = self._names.get(name)
+        if known is None:
+            return None
+        digest = known.digest.copy()
+        try:
+            digest.update(password.encode())
+        except UnicodeEncodeError:
+            return None
+        checked = self._successes.get(digest.digest())
+        if checked is None or self._clock() - checked > SUCCESS_SECONDS:
+            return None
+        return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
+
+    async def password(self, name: str, password: str, protocol: Protocol) -> SignInResult:
+        """Judge a name and password. Never raises for what a client or the directory does."""
+        known = self.password_now(name, password, protocol)
+        if known is not None:
+            return known
+        tries = passwords.attempts(password)
+        if not tries:
+            return await self._refuse_after_work(b"\0", "no possible password")
+        try:
+            canonical = canonical_login_name(name, self._default_domain)
+        except BadLoginName as error:
+            return await self._refuse_after_work(tries[0], f"no possible name: {error}", len(tries))
+        for _ in range(MAX_ROUNDS):
+            try:
+                user = self._directory.find(canonical)
+                result = await self._judge(user, canonical, tries, protocol)
+                if self._directory.find(canonical) == user:
+                    self._remember_name(name, result)
+                    return result
+            except DirectoryUnavailable as fault:
+                return self._judge_by_memory(name, tries[0], protocol, fault)
+        return SignInResult(Verdict.UNAVAILABLE, reason="the user keeps changing")
+
+    async def token(self, name: str, token: str, protocol: Protocol) -> SignInResult:
+        """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for."""
+        if self._verifier is None:
+            return SignInResult(_WRONG, reason="tokens are not accepted")
+        try:
+            async with asyncio.timeout(TOKEN_SECONDS):
+                owner = await self._verifier.verify("", token)
+            if owner is None:
+                return SignInResult(_WRONG, reason="the token is not valid")
+            user = self._directory.find(owner)
+            claimed = self._directory.find(canonical_login_name(name, self._default_domain)) if name else user
+        except BadLoginName as error:
+            return SignInResult(_WRONG, reason=f"no possible name: {error}")
+        except TimeoutError:
+            return SignInResult(Verdict.UNAVAILABLE, reason="the token verifier did not answer")
+        except (DirectoryUnavailable, TokenVerifierUnavailable) as fault:
+            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
+        if user is None or claimed is None or claimed.name != user.name:
+            return SignInResult(_WRONG, reason="the token speaks for another user or none")
+        if user.disabled:
+            return SignInResult(_WRONG, reason="disabled")
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+
+    async def _judge(
+        self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol
+    ) -> SignInResult:
+        """The judgement if `user` is who has this name now."""
+        if user is None:
+            return await self._refuse_after_work(tries[0], "unknown user", len(tries), canonical)
+        if user.disabled or not user.password_hash:
+            reason = "disabled" if user.disabled else "has no password"
+            return await self._refuse_after_work(tries[0], reason, len(tries), canonical)
+        refused = await self._check(self._digest_of(user.name, user.password_hash), user.password_hash, tries)
+        if refused is not None:
+            return refused
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+
+    def _judge_by_memory(
+        self, name: str, password: bytes, protocol: Protocol, fault: DirectoryUnavailable
+    ) -> SignInResult:
+        """While the directory is down: whoever signed in before with this very name and password still does."""
+        known = self._names.get(name)
+        if known is not None:
+            checked = self._successes.get(_with_password(known.digest, password))
+            if checked is not None and self._clock() - checked <= OUTAGE_SECONDS:
+                return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
+        return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
+
+    async def _refuse_after_work(
+        self, password: bytes, reason: str, times: int = 1, canonical: str = ""
+    ) -> SignInResult:
+        """Wrong credentials, after as much work as a wrong password takes."""
+        digest = self._digest_of(canonical, self._dummy_hash)
+        refused = await self._check(digest, self._dummy_hash, (password,) * times)
+        if refused is None or refused.verdict is _WRONG:
+            return SignInResult(_WRONG, reason=reason)
+        return refused
+
+    async def _check(self, digest: blake2b, password_hash: str, tries: tuple[bytes, ...]) -> SignInResult | None:
+        """None when the password is right, else why not. Equal checks that run at the same time are one."""
+        key = _with_password(digest, tries[0])
+        checked = self._successes.get(key)
+        if checked is not None and self._clock() - checked <= SUCCESS_SECONDS:
+            return None
+        future = self._running.get(key)
+        if future is None:
+            if self._closed or len(self._running) >= self._most_checks:
+                return SignInResult(Verdict.BUSY, reason="too many password checks are waiting")
+            future = self._start(key, password_hash, tries)
+        await asyncio.wait([future], timeout=CHECK_SECONDS)  # neither cancels nor raises what the check raised
+        if not future.done() or future.cancelled():
+            return SignInResult(Verdict.BUSY, reason="the password check took too long")
+        try:
+            return None if future.result() else SignInResult(_WRONG, reason="wrong password")
+        except passwords.CheckFailed as error:
+            return SignInResult(Verdict.UNAVAILABLE, reason=f"the password could not be checked: {error}")
+        except passwords.BadPasswordHash as error:
+            self._log.error("directory.bad_password_hash", reason=str(error))
+            return SignInResult(_WRONG, reason=str(error))
+
+    def _start(self, key: bytes, password_hash: str, tries: tuple[bytes, ...]) -> asyncio.Future[bool]:
+        loop = asyncio.get_running_loop()
+        future = self._running[key] = loop.run_in_executor(self._pool, passwords.check, password_hash, tries)
+
+        def done(ended: asyncio.Future[bool]) -> None:
+            del self._running[key]
+            if not ended.cancelled() and ended.exception() is None and ended.result():
+                self._remember(key)
+
+        future.add_done_callback(done)
+        return future
+
+    def _remember(self, key: bytes) -> None:
+        self._successes.pop(key, None)
+        if len(self._successes) >= REMEMBERED_SUCCESSES:
+            del self._successes[next(iter(self._successes))]
+        self._successes[key] = self._clock()
+
+    def _remember_name(self, name: str, result: SignInResult) -> None:
+        user = result.user
+        if user is None:
+            return
+        if len(self._names) >= REMEMBERED_NAMES:
+            del self._names[next(iter(self._names))]
+        signed_in = result if result.verdict is Verdict.SIGNED_IN else SignInResult(Verdict.SIGNED_IN, user)
+        self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in)
+
+    def _directory_changed(self) -> None:
+        self._names.clear()
+
+    def _digest_of(self, name: str, password_hash: str) -> blake2b:
+        """A keyed digest that has taken in whose password it is; each part is preceded by its length."""
+        digest = blake2b(key=self._key, digest_size=_DIGEST_BYTES)
+        for part in (name.encode("utf-8", "surrogatepass"), password_hash.encode()):
+            digest.update(len(part).to_bytes(4, "big") + part)
+        return digest
+
+
+def _with_password(digest: blake2b, password: bytes) -> bytes:
+    copy = digest.copy()
+    copy.update(password)
+    return copy.digest()
+
+
+def _not_allowed(user: User) -> SignInResult:
+    return SignInResult(Verdict.PROTOCOL_NOT_ALLOWED, user, "the user may not use this protocol")
