@@ -1,0 +1,56 @@
+# make install   the machine set up: Debian packages (as root), .venv, this project in it
+# make lab       a small organization on this machine, to try things by hand
+# make tour      the same, tried by itself: each step says what is expected and what came
+# make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
+# make unit      only the fast tests
+# make bench     this front door beside nginx, HAProxy and Dovecot, in one run
+# make clean     everything away that these commands made
+#
+# PYTHON=python3.13 chooses the interpreter of a new .venv (3.11 or later). GATEPOST_SKIP_PACKAGES=1: leave apt alone.
+
+PYTHON ?=
+BIN := .venv/bin
+SOURCES := src tests benchmarks
+export PYTHON
+# Children of the tests find the project's own commands first.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help install lab tour test lint types layers unit integration bench clean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+install:
+	@scripts/install
+
+lab: install
+	@$(BIN)/gatepost lab
+
+tour: install
+	@$(BIN)/gatepost lab --tour
+
+test: install lint types layers
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: install
+	$(BIN)/mypy
+
+layers: install
+	$(BIN)/lint-imports
+
+unit: install
+	$(BIN)/python -m pytest tests/unit
+
+integration: install
+	$(BIN)/python -m pytest tests/integration
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
