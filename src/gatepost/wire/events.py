@@ -88,12 +88,14 @@ class SignedIn:
     """The mailbox server let the user in.
 
     `text` is the human text of its answer, `capabilities` its own list after the sign-in when it is known (IMAP).
-    `rest` are bytes that came after its answer and belong to the client.
+    `untagged` are whole lines the client must see before the answer to its sign-in: an IMAP server's alerts (RFC 9051
+    section 7.1), rebuilt and bounded. `rest` are bytes that came after its answer and belong to the client.
     """
 
     text: bytes
     capabilities: bytes | None = None
     rest: bytes = b""
+    untagged: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,5 @@ class BackSignIn:
     """Sent by `ID` or `XCLIENT` when set; None where PROXY or nothing is used."""
     client_id: tuple[tuple[str, str], ...] = ()
     """The client's own IMAP ID fields, forwarded after the sign-in (field case 42)."""
+    utf8: bool = False
+    """POP3: the client was promised UTF8 (RFC 6856), so the server must be asked for it before the sign-in."""
