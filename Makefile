@@ -49,7 +49,7 @@ integration: install
 	$(BIN)/python -m pytest tests/integration
 
 bench: install
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/run.py
 
 clean:
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,175 @@
+"""The benchmark's own devices: a load generator that believed a wrong answer would make every figure worthless."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MODES = ["login", "command", "fetch", "http"]
+SECONDS = 30.0
+
+Answer = Callable[[bytes], bytes]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled load generator and stub servers."""
+    if not (shutil.which("gcc") and shutil.which("make") and Path("/usr/include/openssl/ssl.h").exists()):
+        reason = "apt-get install --no-install-recommends gcc make libc6-dev libssl-dev"
+        if os.environ.get("CI") or os.environ.get("GATEPOST_REQUIRE_SERVERS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("bench")
+    subprocess.run(
+        ["make", "--silent", "-C", BENCHMARKS, f"BUILD={folder}", "CFLAGS=-O2 -Wall -Wextra -Werror"], check=True
+    )
+    return folder
+
+
+def load(built: Path, mode: str, port: int, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run the load generator: its exit status and its report."""
+    command = [built / "loadgen", mode, "--port", str(port), "--connections", "4", "--users", "10", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=SECONDS)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, report
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free on loopback at this moment."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def stub(built: Path) -> Iterator[dict[str, int]]:
+    """The stub servers: port by mode."""
+    imap, http = free_ports(2)
+    process = subprocess.Popen([built / "stub", "127.0.0.1", str(imap), str(http)])
+    for _ in range(500):
+        try:
+            socket.create_connection(("127.0.0.1", http), 1).close()
+            break
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+    yield {mode: http if mode == "http" else imap for mode in MODES}
+    process.terminate()
+    process.wait()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_right_answers_are_counted_and_none_is_an_error(built: Path, stub: dict[str, int], mode: str) -> None:
+    """Against the stub every operation succeeds, in every mode."""
+    status, report = load(built, mode, stub[mode], "--count", "200", "--size", "20480")
+    assert status == 0
+    assert report["errors"] == 0
+    assert report["count"] >= 200
+    assert 0 < report["p50_ms"] <= report["p99_ms"]
+
+
+@pytest.mark.parametrize("size", ["20479", "20481"])
+def test_a_fetch_of_the_wrong_size_is_an_error(built: Path, stub: dict[str, int], size: str) -> None:
+    """One byte more or less than expected is an error and counts as no fetch."""
+    status, report = load(built, "fetch", stub["fetch"], "--seconds", "0.1", "--size", size)
+    assert status == 1
+    assert report["errors"] > 0
+    assert report["count"] == 0
+    assert "wrong number of bytes" in report["first_error"]
+
+
+@pytest.fixture
+def liar() -> Iterator[Callable[[bytes, Answer], int]]:
+    """Starts a server with a greeting and an answer to each line; returns its port."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def talk(connection: socket.socket, greeting: bytes, answer: Answer) -> None:
+        with connection, connection.makefile("rb") as lines:
+            try:
+                connection.sendall(greeting)
+                for line in lines:
+                    connection.sendall(answer(line))
+            except ConnectionError:
+                return
+
+    def accept(listener: socket.socket, greeting: bytes, answer: Answer) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=talk, args=(connection, greeting, answer))
+            thread.start()
+            threads.append(thread)
+
+    def start(greeting: bytes, answer: Answer) -> int:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        thread = threading.Thread(target=accept, args=(listener, greeting, answer))
+        thread.start()
+        threads.append(thread)
+        port: int = listener.getsockname()[1]
+        return port
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    for thread in threads:
+        thread.join(SECONDS)
+
+
+SIGNED_IN = b" OK stub signed in\r\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "answer", "error"),
+    [
+        ("login", lambda line: line.split()[0] + b" NO [UNAVAILABLE] later\r\n", "not OK"),
+        ("login", lambda line: b"b1 OK stub signed in\r\n", "unexpected line"),
+        ("login", lambda line: line.split()[0] + b" OK I am only the proxy\r\n", "not the mailbox server's answer"),
+        (
+            "command",
+            lambda line: line.split()[0] + SIGNED_IN * (1 if b"LOGIN" in line else 0),
+            "no answer for too long",
+        ),
+        (
+            "command",
+            lambda line: (line.split()[0] + SIGNED_IN) * (1 if b"LOGIN" in line else 2),
+            "answer to no question",
+        ),
+    ],
+)
+def test_wrong_answers_are_errors(
+    built: Path, liar: Callable[[bytes, Answer], int], mode: str, answer: Answer, error: str
+) -> None:
+    """A refusal, a wrong tag, an answer of the proxy itself, none at all and one too many: none counts as done."""
+    port = liar(b"* OK hello\r\n", answer)
+    status, report = load(built, mode, port, "--seconds", "0.3", "--patience", "0.2")
+    assert status == 1
+    assert error in report["first_error"]
+
+
+def test_the_whole_comparison_runs(tmp_path: Path) -> None:
+    """`run.py --quick` starts every peer, spoils no measurement and writes its figures."""
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, BENCHMARKS / "run.py", "--quick", "--json", figures]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(figures.read_text())
+    assert found["faults"] == []
+    assert all("gatepost" in peers for peers in found["rounds"].values())
+    assert found["memory"]["gatepost"]["with_sessions"] > found["memory"]["gatepost"]["before"]
