@@ -1,4 +1,4 @@
-"""Decisions for a running worker: `routing.decide` with the facts that were pushed here, remembered until they change."""
+"""Decisions for a running worker: `routing.decide` with facts pushed here, remembered until they change."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from gatepost.organization.model import Server
 
 
 def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
-    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError` for a bad key pair.
+    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`.
 
     The ssl module reads keys only from files. Ours came from the supervisor as bytes, since a worker without
     privileges cannot read the operator's file, so they pass through a private file in memory.

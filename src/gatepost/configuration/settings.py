@@ -77,8 +77,12 @@ class FrontEnd:
     proxy_protocol_from: tuple[Network, ...] = ()
     """Peers whose connections begin with a PROXY header (required from them, refused from others)."""
     allow_clear_passwords: bool = False
+    pop3_utf8: bool = False
+    """Offer POP3 `UTF8` (RFC 6856) before the sign-in: say yes only if every mailbox server understands it."""
     log_file: str = ""
     """Empty: standard output."""
+    log_requests: bool = False
+    """One line for every HTTP request, beside the one for every connection."""
     limits: Limits = field(default_factory=Limits)
     token: TokenSettings | None = None
 

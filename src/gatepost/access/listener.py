@@ -1,0 +1,191 @@
+"""From a listening socket to the protocol of a connection: PROXY header, implicit TLS, then the leg.
+
+Connections that need neither come straight from the loop's own server. The others are accepted here, so that a
+PROXY header is read with exact sizes before anything else sees a byte, and so that strangers are counted before
+they may cost a TLS handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_address
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access import tasks
+from gatepost.access.admission import Admission
+from gatepost.access.tls import Reloadable
+from gatepost.configuration.settings import FrontEnd
+from gatepost.organization.model import Network
+from gatepost.wire.proxy_protocol import BadProxyHeader, ProxyHeader, parse
+
+BACKLOG = 4096
+"""Connections the kernel keeps for us; a restarted worker takes them over."""
+ACCEPTS_AT_ONCE = 64
+"""Connections taken before other events get their turn."""
+ACCEPT_PAUSE_SECONDS = 0.5
+"""Wait when the process or the machine has no more file descriptors."""
+CAPACITY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+MAX_V1_LINE = 107
+"""Longest version 1 header (PROXY protocol specification, section 2.1)."""
+
+Factory = Callable[[ProxyHeader | None], asyncio.Protocol]
+
+
+class Listener:
+    """One listening socket. `tls` is set where TLS comes first; `factory` makes the protocol of each connection."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: Factory,
+        tls: Reloadable | None,
+        front_end: FrontEnd,
+        admission: Admission,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._sock = sock
+        self._factory = factory
+        self._tls = tls
+        self._trusted: tuple[Network, ...] = front_end.proxy_protocol_from
+        self._seconds = front_end.limits.sign_in_seconds
+        self._admission = admission
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._open = False
+
+    async def start(self) -> None:
+        """Take connections from now on."""
+        self._open = True
+        self._sock.setblocking(False)
+        if self._tls is None and not self._trusted:
+            self._server = await self._loop.create_server(lambda: self._factory(None), sock=self._sock, backlog=BACKLOG)
+        else:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def reload(self, front_end: FrontEnd) -> None:
+        """Use other trusted peers; only listeners that accept by themselves can begin to trust."""
+        self._trusted = front_end.proxy_protocol_from
+        self._seconds = front_end.limits.sign_in_seconds
+        if self._open and self._server is not None and self._trusted:
+            self._switch()
+
+    def _switch(self) -> None:
+        """From the loop's server to our own accepting, on the same socket: none waiting in it is lost."""
+        assert self._server is not None
+        ours = self._sock.dup()
+        self._server.close()
+        self._server = None
+        self._sock = ours
+        self._loop.add_reader(ours.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Take no more connections. Those under way go on."""
+        if not self._open:
+            return
+        self._open = False
+        if self._server is not None:
+            self._server.close()
+        else:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in CAPACITY_ERRORS:
+                    raise
+                self._log.error("listener.no_descriptors", error=str(error))
+                self._loop.remove_reader(self._sock.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
+                return
+            sock.setblocking(False)
+            trusted = bool(self._trusted) and self._is_trusted(peer[0])
+            if not trusted and not self._admission.arrive(peer[0]):
+                sock.close()
+                continue
+            tasks.start(self._arrive(sock, peer[0], trusted=trusted), "arrival")
+
+    def _resume(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _is_trusted(self, address: str) -> bool:
+        ip = ip_address(address.partition("%")[0])
+        mapped = getattr(ip, "ipv4_mapped", None)
+        ip = mapped or ip
+        return any(ip.version == network.version and ip in network for network in self._trusted)
+
+    async def _arrive(self, sock: socket.socket, address: str, *, trusted: bool) -> None:
+        """PROXY header and handshake of one connection, within the time for signing in."""
+        counted = not trusted
+        try:
+            async with asyncio.timeout(self._seconds):
+                header = await read_proxy_header(self._loop, sock) if trusted else None
+                if header is not None and header.source is not None and not header.local:
+                    address = header.source[0]
+                    counted = self._admission.arrive(address)
+                    if not counted:
+                        sock.close()
+                        return
+                await self._enter(sock, header)
+        except BadProxyHeader as error:
+            self._log.warning("listener.refused", client=address, reason=f"PROXY header: {error}")
+            sock.close()
+        except (OSError, ssl.SSLError, TimeoutError):
+            sock.close()  # a client that gave up, a port scan, or a handshake that came to nothing
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            if counted:
+                self._admission.leave(address, settled=False)
+
+    async def _enter(self, sock: socket.socket, header: ProxyHeader | None) -> None:
+        context = self._tls.outer if self._tls is not None else None
+        await self._loop.connect_accepted_socket(
+            lambda: self._factory(header),
+            sock,
+            ssl=context,
+            ssl_handshake_timeout=self._seconds if context is not None else None,
+        )
+
+
+async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
+    """The PROXY header that `sock` begins with, and not one byte more (field case 88).
+
+    Raises `BadProxyHeader` when there is none (its absence from a listed peer means a wrong set-up) or it is broken.
+    """
+    head = bytearray(await _exactly(loop, sock, len(V2_SIGNATURE)))
+    if head == V2_SIGNATURE:
+        head += await _exactly(loop, sock, 4)
+        head += await _exactly(loop, sock, int.from_bytes(head[14:16], "big"))
+    else:
+        if not head.startswith(b"PROXY "):
+            raise BadProxyHeader("the connection does not begin with one")
+        while not head.endswith(b"\n") and len(head) <= MAX_V1_LINE:
+            head += await _exactly(loop, sock, 1)
+    parsed = parse(bytes(head))
+    if parsed is None:
+        raise BadProxyHeader("incomplete")
+    return parsed[0]
+
+
+async def _exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        chunk = await loop.sock_recv(sock, size - len(got))
+        if not chunk:
+            raise ConnectionResetError("closed within the PROXY header")
+        got += chunk
+    return bytes(got)

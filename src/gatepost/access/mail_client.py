@@ -1,0 +1,387 @@
+"""The client's side of an IMAP or POP3 session, from its greeting to the relay."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from gatepost.access import tasks
+from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
+from gatepost.directory.port import SignInResult, Verdict
+from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.relay.relay import Relay
+from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
+from gatepost.wire.events import (
+    ClientFacts,
+    Close,
+    Credentials,
+    FailureKind,
+    FrontEvent,
+    Refusal,
+    Send,
+    SignedIn,
+    SignIn,
+    StartTls,
+)
+from gatepost.wire.proxy_protocol import ProxyHeader
+
+if TYPE_CHECKING:
+    from gatepost.access.mail_door import MailDoor
+
+MAX_PIPELINED = 64 * 1024
+"""Bytes a client may send ahead while its sign-in is under way; then reading pauses."""
+ATTEMPTS = 2
+"""Connection attempts for one sign-in; each goes to where the active copy is at that moment."""
+RETRY_SECONDS = 0.25
+"""Wait before the second attempt when the active copy has not moved meanwhile."""
+
+REFUSALS = {
+    FailureKind.REFUSED: Refusal.UNAVAILABLE,
+    FailureKind.UNAVAILABLE: Refusal.UNAVAILABLE,
+    FailureKind.PROTOCOL: Refusal.UNAVAILABLE,
+    FailureKind.IN_USE: Refusal.IN_USE,
+    FailureKind.LIMIT: Refusal.LIMIT,
+}
+"""What the client is told of a failure at the mailbox server; its credentials were judged before (field case 76)."""
+
+
+class Phase(Enum):
+    """Where a session is; the word is the one in `sessions` and in the log."""
+
+    DIALOGUE = "dialogue"
+    CHECKING = "checking"
+    CONNECTING = "connecting"
+    RELAYING = "relaying"
+    CLOSED = "closed"
+
+
+class MailClientLeg(asyncio.Protocol):
+    """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
+
+    __slots__ = (
+        "_address", "_deadline", "_door", "_failures", "_front", "_local", "_outcome", "_proxy", "_reason",
+        "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
+        "phase", "relay", "session",
+    )  # fmt: skip
+
+    def __init__(self, door: MailDoor, *, tls: bool, starttls: bool, proxy: ProxyHeader | None) -> None:
+        self._door = door
+        self._tls = tls or (proxy is not None and proxy.tls)
+        self._starttls = starttls
+        self._proxy = proxy
+        self._failures: list[str] = []
+        self._outcome = "no sign-in"
+        self._reason = ""
+        self._server_leg: MailServerLeg | None = None
+        self._settled = False
+        self._target: Target | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._user = ""
+        self.phase = Phase.DIALOGUE
+        self.relay: Relay | None = None
+        self.session = ""
+
+    # --- transport callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet, or turn the client away when there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        door = self._door
+        self._transport = transport
+        self._since = door.loop.time()
+        self._deadline = self._since + door.limits.sign_in_seconds
+        self._address, self._local = connection_addresses(transport, self._proxy)
+        self._front = door.front(tls=self._tls, starttls=self._starttls)
+        self.session = door.new_session()
+        if door.draining or not door.admission.arrive(self._address[0]):
+            self.phase = Phase.CLOSED
+            transport.write(self._front.bye("too many connections, try again later"))
+            transport.close()
+            return
+        door.pending.add(self)
+        transport.write(self._front.greeting())
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the dialogue; while a sign-in is under way the machine only keeps them."""
+        events = self._front.receive(data)
+        if events:
+            self._run(events)
+        elif self.phase is not Phase.DIALOGUE and self._front.buffered > MAX_PIPELINED:
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client went away before the relay began."""
+        if self.phase is Phase.CLOSED:
+            return
+        self._reason = self._reason or ("client lost: " + type(exc).__name__ if exc else "client closed")
+        self._finish()
+
+    # --- events of the front machine
+
+    def _run(self, events: list[FrontEvent]) -> None:
+        for event in events:
+            if type(event) is Send:
+                self._transport.write(event.data)
+            elif type(event) is SignIn:
+                self._check(event.credentials)
+            elif type(event) is StartTls:
+                # Before the client has our OK, so that its first TLS bytes are not read as a command.
+                self._transport.pause_reading()
+                self._task = tasks.start(self._start_tls(), f"{self.session} starttls")
+            elif type(event) is Close:
+                self._reason = self._reason or event.reason
+                self._transport.close()
+
+    async def _start_tls(self) -> None:
+        door = self._door
+        assert door.starttls is not None
+        try:
+            async with asyncio.timeout(max(self._deadline - door.loop.time(), 0.1)):
+                transport = await door.loop.start_tls(self._transport, self, door.starttls.current, server_side=True)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            self._reason = f"TLS handshake failed: {type(error).__name__}"
+            self._transport.abort()
+            return
+        assert transport is not None
+        self._task = None
+        self._transport = transport
+        self._tls = True
+        self._run(self._front.tls_started())
+
+    def _check(self, credentials: Credentials) -> None:
+        self.phase = Phase.CHECKING
+        door = self._door
+        self._user = credentials.authentication_id
+        if not credentials.token:
+            result = door.sign_in.password_now(credentials.authentication_id, credentials.password, door.protocol)
+            if result is not None:
+                self._judged(result, credentials)
+                return
+        self._task = tasks.start(self._check_later(credentials), f"{self.session} sign-in")
+
+    async def _check_later(self, credentials: Credentials) -> None:
+        door = self._door
+        started = door.loop.time()
+        name = credentials.authentication_id
+        if credentials.token:
+            result = await door.sign_in.token(name, credentials.token, door.protocol)
+        else:
+            result = await door.sign_in.password(name, credentials.password, door.protocol)
+        if result.verdict is Verdict.WRONG_CREDENTIALS:
+            # The same time for a wrong password and an unknown user, whatever the check took.
+            left = started + door.limits.refused_sign_in_delay_seconds - door.loop.time()
+            await asyncio.sleep(max(left, 0.0))
+        self._task = None
+        if self.phase is Phase.CHECKING:
+            self._judged(result, credentials)
+
+    def _judged(self, result: SignInResult, credentials: Credentials) -> None:
+        user = result.user
+        if result.verdict is Verdict.SIGNED_IN and user is not None:
+            if not self._may_act_as(credentials.authorization_id, user.name):
+                self._refuse(Refusal.WRONG_CREDENTIALS, "another authorization identity")
+                return
+            self._user = user.name
+            self.phase = Phase.CONNECTING
+            work = self._reach(result, credentials)
+            self._task = tasks.start(work, f"{self.session} connect")
+        elif result.verdict is Verdict.WRONG_CREDENTIALS:
+            self._refuse(Refusal.WRONG_CREDENTIALS, result.reason or "wrong credentials")
+        elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
+            self._refuse(Refusal.PROTOCOL_NOT_ALLOWED, result.reason or "protocol not allowed")
+        else:
+            self._refuse(Refusal.UNAVAILABLE, result.reason or result.verdict.value)
+
+    def _may_act_as(self, authorization_id: str, name: str) -> bool:
+        """Nobody may act as somebody else; an authorization identity must be the user's own."""
+        if not authorization_id:
+            return True
+        try:
+            canonical = canonical_login_name(authorization_id, self._door.configuration.organization.default_domain)
+        except BadLoginName:
+            return False
+        return canonical == name
+
+    def _refuse(self, refusal: Refusal, reason: str, text: str = "") -> None:
+        """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
+        door = self._door
+        door.log.info(
+            door.refused_event,
+            session=self.session,
+            client=self._address[0],
+            user=self._user,
+            refusal=refusal.value,
+            reason=reason,
+            attempts=list(self._failures),
+        )
+        self._outcome = "refused"
+        self._reason = reason
+        self._failures.clear()
+        self.phase = Phase.DIALOGUE
+        events = self._front.refuse(refusal, text)
+        self._transport.resume_reading()
+        self._run(events)
+
+    # --- to the mailbox server
+
+    async def _reach(self, result: SignInResult, credentials: Credentials) -> None:
+        """Connect and sign in where the active copy is now; the second attempt asks again where that is."""
+        door = self._door
+        assert result.user is not None
+        tried: Decision | None = None
+        kind = FailureKind.UNAVAILABLE
+        for attempt in range(ATTEMPTS):
+            decision = door.router.decide(door.protocol, result.user.mailbox)
+            if attempt and decision is tried:
+                await asyncio.sleep(RETRY_SECONDS)
+                decision = door.router.decide(door.protocol, result.user.mailbox)
+            tried = decision
+            if not isinstance(decision, Serve | Proxy):
+                self._task = None
+                self._refuse_decision(decision)
+                return
+            self._target = decision.target
+            try:
+                signed_in = await self._try(decision.target, result, credentials)
+            except AttemptFailed as failure:
+                kind = failure.kind
+                self._failures.append(f"{decision.target.server}: {failure}")
+                if not failure.again:
+                    break
+            else:
+                self._task = None
+                self._hand_over(signed_in)
+                return
+        self._task = None
+        self._refuse(REFUSALS[kind], f"mailbox server: {self._failures[-1]}")
+
+    def _refuse_decision(self, decision: Decision) -> None:
+        if isinstance(decision, Refuse) and decision.cause is Cause.OTHER_SITE:
+            self._refuse(Refusal.OTHER_SERVER, decision.message, decision.server_name)
+        else:
+            reason = decision.message if isinstance(decision, Refuse) else "a redirect has no form in this protocol"
+            self._refuse(Refusal.UNAVAILABLE, reason)
+
+    async def _try(self, target: Target, result: SignInResult, credentials: Credentials) -> SignedIn:
+        assert result.user is not None
+        door = self._door
+        server = door.configuration.organization.servers[target.server]
+        address, local = self._address, self._local
+        facts = ClientFacts(address[0], address[1], local[0], local[1], self._tls, self.session)
+        sign_in = back_sign_in(server, target.endpoint, result.user, credentials, facts, self._front)
+        leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
+        self._server_leg = leg
+        return await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
+
+    def _hand_over(self, signed_in: SignedIn) -> None:
+        """From here on bytes only pass: what the client sent ahead goes first, exactly once."""
+        door = self._door
+        leg = self._server_leg
+        assert leg is not None
+        answer = self._front.signed_in(signed_in.capabilities, signed_in.text)
+        if signed_in.untagged or signed_in.rest:
+            answer = signed_in.untagged + answer + signed_in.rest
+        self._transport.write(answer)
+        if self._front.rest:
+            leg.transport.write(self._front.rest)
+        self._outcome = "signed in"
+        self._reason = ""
+        self._settle()
+        self.phase = Phase.RELAYING
+        self.relay = Relay(self._transport, leg.transport, self._relay_ended)
+        door.pending.discard(self)
+        door.relaying.add(self)
+        del self._front
+        self._server_leg = None
+        self.relay.start()
+
+    def _relay_ended(self, relay: Relay) -> None:
+        self._reason = relay.reason
+        door = self._door
+        door.relaying.discard(self)
+        if door.draining and not door.relaying:
+            door.all_ended.set()
+        self._finish()
+
+    # --- ends
+
+    def turn_away(self, text: str) -> None:
+        """End the session before its relay began, in the protocol's words."""
+        self._reason = text
+        self._transport.write(self._front.bye(text))
+        self._transport.close()
+        self._finish()
+
+    def check_deadline(self, now: float) -> None:
+        """The absolute time for signing in, whatever the session is busy with (field case 103)."""
+        if now < self._deadline:
+            return
+        if self._server_leg is not None or self.phase is Phase.CHECKING:
+            self._reason = "sign-in took too long"
+        self.turn_away("no sign-in in time")
+
+    def _settle(self) -> None:
+        if not self._settled:
+            self._settled = True
+            self._door.admission.settle(self._address[0])
+
+    def _finish(self) -> None:
+        """The session is over: nothing of it stays, and one line tells of it."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.phase = Phase.CLOSED
+        door = self._door
+        door.pending.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._server_leg is not None:
+            self._server_leg.abort()
+            self._server_leg = None
+        door.admission.leave(self._address[0], settled=self._settled)
+        relay = self.relay
+        door.log.info(
+            door.event,
+            session=self.session,
+            client=self._address[0],
+            user=self._user,
+            outcome=self._outcome,
+            reason=self._reason,
+            server=self._target.server if self._target is not None else "",
+            tls=self._tls,
+            seconds=round(door.loop.time() - self._since, 3),
+            bytes_in=relay.bytes_in if relay is not None else 0,
+            bytes_out=relay.bytes_out if relay is not None else 0,
+        )
+
+    # --- for operators
+
+    @property
+    def bytes_seen(self) -> int:
+        """Bytes relayed both ways."""
+        return self.relay.bytes_in + self.relay.bytes_out if self.relay is not None else 0
+
+    def describe(self) -> dict[str, Any]:
+        """This session as the operator sees it."""
+        return {
+            "session": self.session,
+            "protocol": self._door.protocol.value,
+            "phase": self.phase.value,
+            "client": self._address[0],
+            "user": self._user,
+            "server": self._target.server if self._target is not None else "",
+            "seconds": round(self._door.loop.time() - self._since, 1),
+        }
+
+
+def connection_addresses(
+    transport: asyncio.BaseTransport, proxy: ProxyHeader | None
+) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Client's and own address of a connection; a PROXY header's word counts where there is one."""
+    if proxy is not None and not proxy.local and proxy.source is not None and proxy.destination is not None:
+        return proxy.source, proxy.destination
+    peer = transport.get_extra_info("peername") or ("", 0)
+    own = transport.get_extra_info("sockname") or ("", 0)
+    return (peer[0], peer[1]), (own[0], own[1])

@@ -1,0 +1,167 @@
+"""What all IMAP or POP3 sessions of a worker share: settings, services, counts, the sweep over deadlines.
+
+MailDoor ── makes ──► MailClientLeg ── opens ──► MailServerLeg
+    │                      └──────── Relay ────────┘
+    └── sweeps sign-in deadlines every second, idle relays every half minute
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access.admission import Admission
+from gatepost.access.mail_server import MailBack, MailFront
+from gatepost.access.router import Router
+from gatepost.access.tls import ClientContexts
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.sign_in import SignInService
+from gatepost.organization.model import Protocol
+from gatepost.wire.events import BackSignIn
+from gatepost.wire.imap_back import ImapBack
+from gatepost.wire.imap_front import ImapFront
+from gatepost.wire.pop3_back import Pop3Back
+from gatepost.wire.pop3_front import Pop3Front
+from gatepost.wire.proxy_protocol import ProxyHeader
+
+if TYPE_CHECKING:
+    from gatepost.access.mail_client import MailClientLeg
+    from gatepost.access.tls import Reloadable
+
+SWEEP_SECONDS = 1.0
+"""How often deadlines of sign-ins are looked at."""
+RELAY_SWEEP_SECONDS = 30.0
+"""How often idle relays are looked for; the idle time is over half an hour."""
+DRAIN_QUIET_SECONDS = 0.2
+"""At the drain's deadline a session that says nothing for this long is at a command boundary."""
+
+
+class MailDoor:
+    """The sessions of one mail protocol in this worker."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        configuration: Configuration,
+        sign_in: SignInService,
+        router: Router,
+        admission: Admission,
+        client_contexts: ClientContexts,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.protocol = protocol
+        self.configuration = configuration
+        self.limits = configuration.front_end.limits
+        self.sign_in = sign_in
+        self.router = router
+        self.admission = admission
+        self.client_contexts = client_contexts
+        self.starttls: Reloadable | None = None
+        self.log = log
+        self.loop = asyncio.get_running_loop()
+        self.event = f"{protocol.value}.session"
+        self.refused_event = f"{protocol.value}.refused"
+        self.pending: set[MailClientLeg] = set()
+        self.relaying: set[MailClientLeg] = set()
+        self.draining = False
+        self.all_ended = asyncio.Event()
+        """Set during a drain when the last relay is gone."""
+        self._session_prefix = secrets.token_hex(4)
+        self._session_numbers = count(1)
+        self._next_relay_sweep = self.loop.time() + RELAY_SWEEP_SECONDS
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def reload(self, configuration: Configuration, client_contexts: ClientContexts) -> None:
+        """Use another configuration for sessions that begin later."""
+        self.configuration = configuration
+        self.limits = configuration.front_end.limits
+        self.client_contexts = client_contexts
+
+    def factory(self, *, tls: bool, starttls: bool) -> Callable[[ProxyHeader | None], MailClientLeg]:
+        """Makes the protocol of a connection that came to a listener of this kind."""
+        from gatepost.access.mail_client import MailClientLeg
+
+        def make(proxy: ProxyHeader | None = None) -> MailClientLeg:
+            return MailClientLeg(self, tls=tls, starttls=starttls, proxy=proxy)
+
+        return make
+
+    def front(self, *, tls: bool, starttls: bool) -> MailFront:
+        """The machine for the dialogue with one client."""
+        front_end = self.configuration.front_end
+        limits = self.limits
+        common: dict[str, Any] = {
+            "tls": tls,
+            "starttls": starttls and not tls and self.starttls is not None,
+            "clear_passwords": front_end.allow_clear_passwords,
+            "bearer": self.sign_in.accepts_tokens,
+            "bad_commands": limits.bad_commands,
+            "sign_in_attempts": limits.sign_in_attempts,
+        }
+        if self.protocol is Protocol.IMAP:
+            return ImapFront(**common)
+        return Pop3Front(**common, utf8=front_end.pop3_utf8)
+
+    def back(self, sign_in: BackSignIn) -> MailBack:
+        """The machine for the dialogue with a mailbox server."""
+        return ImapBack(sign_in) if self.protocol is Protocol.IMAP else Pop3Back(sign_in)
+
+    def new_session(self) -> str:
+        """A session id: unique over workers and restarts, short enough to type."""
+        return f"{self._session_prefix}-{next(self._session_numbers)}"
+
+    def farewell(self, text: str) -> bytes:
+        """What a client is told when its relayed session is ended by us."""
+        if self.protocol is Protocol.IMAP:
+            return b"* BYE " + text.encode() + b"\r\n"
+        # POP3 has no unsolicited lines: one between two commands would be taken for an answer.
+        return b""
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """One entry a client connection, for the operator."""
+        return [leg.describe() for leg in (*self.pending, *self.relaying)]
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for leg in list(self.pending):
+            leg.check_deadline(now)
+        if now >= self._next_relay_sweep:
+            self._next_relay_sweep = now + RELAY_SWEEP_SECONDS
+            farewell = self.farewell("idle for too long")
+            for leg in list(self.relaying):
+                if leg.relay is not None:
+                    leg.relay.sweep(now, self.limits.idle_seconds, farewell)
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse sign-ins from now on, let sessions go on until they end or `seconds` have passed, then end them.
+
+        A session is ended at a command boundary where one can be seen: when it has been quiet for a moment.
+        """
+        self.draining = True
+        for leg in list(self.pending):
+            leg.turn_away("this server is going down, try again")
+        if not self.relaying:
+            self.all_ended.set()
+        deadline = self.loop.time() + max(seconds, 2 * DRAIN_QUIET_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline - 2 * DRAIN_QUIET_SECONDS):
+                await self.all_ended.wait()
+        farewell = self.farewell("this server is going down")
+        while self.relaying and self.loop.time() < deadline:
+            seen = {leg: leg.bytes_seen for leg in self.relaying}
+            await asyncio.sleep(DRAIN_QUIET_SECONDS)
+            for leg, before in seen.items():
+                if leg.relay is not None and leg.bytes_seen == before:
+                    leg.relay.close("drained", farewell)
+        for leg in list(self.relaying):
+            if leg.relay is not None:
+                leg.relay.abort("drained")
+        await asyncio.sleep(0)
+        self._sweeper.cancel()

@@ -1,0 +1,250 @@
+"""The mailbox server's side of an IMAP or POP3 session until it has let the user in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from gatepost.access.tls import ClientContexts
+from gatepost.configuration.settings import Limits
+from gatepost.directory.port import User
+from gatepost.organization.model import ClientAddress, Endpoint, Server, SignInForm, TlsMode
+from gatepost.wire.events import (
+    BackEvent,
+    BackSignIn,
+    ClientFacts,
+    Credentials,
+    Failed,
+    FailureKind,
+    Send,
+    SignedIn,
+    StartTls,
+)
+from gatepost.wire.imap_back import ImapBack
+from gatepost.wire.imap_front import ImapFront
+from gatepost.wire.pop3_back import Pop3Back
+from gatepost.wire.pop3_front import Pop3Front
+from gatepost.wire.proxy_protocol import encode_v2
+
+MailFront = ImapFront | Pop3Front
+MailBack = ImapBack | Pop3Back
+
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 300),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 600_000),
+)
+"""Both legs: a dead peer is noticed in ten minutes, a quiet live one is left alone (field case 45)."""
+
+
+class AttemptFailed(Exception):
+    """One attempt to reach and sign in at a mailbox server failed. `again`: another attempt may succeed."""
+
+    def __init__(self, kind: FailureKind, text: str, *, again: bool) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.again = again
+
+
+def back_sign_in(
+    server: Server,
+    endpoint: Endpoint,
+    user: User,
+    credentials: Credentials,
+    facts: ClientFacts,
+    front: MailFront,
+) -> BackSignIn:
+    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
+    how = server.sign_in
+    told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
+    starttls = endpoint.tls is TlsMode.STARTTLS
+    login = user.server_login
+    mechanism, name, password, authorization, token = "LOGIN", login, credentials.password, "", ""
+    if how.form is SignInForm.MASTER_NAME:
+        name, password = f"{login}{how.separator}{how.master_user}", how.master_password
+    elif how.form is SignInForm.MASTER_AUTHZID:
+        mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
+    elif credentials.token:
+        mechanism, password, token = credentials.mechanism, "", credentials.token
+    return BackSignIn(
+        mechanism=mechanism,
+        user=name,
+        password=password,
+        authorization_id=authorization,
+        token=token,
+        starttls=starttls,
+        pipelined=how.pipelined,
+        client=told,
+        client_id=front.client_id,
+        utf8=front.utf8 if isinstance(front, Pop3Front) else False,
+    )
+
+
+class MailServerLeg(asyncio.Protocol):
+    """Drives a back machine over a transport. `done` gets what came of it."""
+
+    __slots__ = ("_back", "_starting_tls", "_step_seconds", "_timer", "closed", "done", "transport")
+
+    def __init__(self, back: MailBack, step_seconds: float) -> None:
+        self._back = back
+        self._step_seconds = step_seconds
+        self._starting_tls: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+        self.transport: asyncio.Transport
+        self.done: asyncio.Future[SignedIn] = asyncio.get_running_loop().create_future()
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """The connection is as the endpoint wants it (implicit TLS done): start the dialogue."""
+        self.transport = transport
+        self._run(self._back.connected())
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the dialogue."""
+        self._run(self._back.receive(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server went away in the middle of the dialogue."""
+        if self.closed:
+            return
+        self.closed = True
+        how = type(exc).__name__ if exc else "closed"
+        self.fail(FailureKind.UNAVAILABLE, f"connection lost at {self._back.state_name}: {how}")
+
+    def fail(self, kind: FailureKind, text: str, *, again: bool = True) -> None:
+        """Nothing will come of this attempt."""
+        self._stop_timer()
+        if not self.done.done():
+            self.done.set_exception(AttemptFailed(kind, text, again=again))
+        if self._starting_tls is not None and not self._starting_tls.done():
+            self._starting_tls.set_result(None)
+        self.abort()
+
+    def abort(self) -> None:
+        """Give the connection up."""
+        self._stop_timer()
+        self.done.cancel()
+        if not self.closed and hasattr(self, "transport"):
+            self.closed = True
+            self.transport.abort()
+
+    def _run(self, events: list[BackEvent]) -> None:
+        self._stop_timer()
+        for event in events:
+            if type(event) is Send:
+                self.transport.write(event.data)
+            elif type(event) is SignedIn:
+                if not self.done.done():
+                    # Nothing more is read until the relay has taken over, so that no byte overtakes another.
+                    self.transport.pause_reading()
+                    self.done.set_result(event)
+                return
+            elif type(event) is StartTls:
+                self.transport.pause_reading()
+                if self._starting_tls is not None:
+                    self._starting_tls.set_result(None)
+                return
+            elif type(event) is Failed:
+                self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE)
+                return
+        self._timer = asyncio.get_running_loop().call_later(self._step_seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        """Field case 113: a server that accepts and says nothing."""
+        text = f"no answer at {self._back.state_name} for {self._step_seconds:g} s"
+        self.fail(FailureKind.UNAVAILABLE, text, again=False)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def wants_tls(self) -> None:
+        """Until the machine asks for TLS, or the attempt is over."""
+        self._starting_tls = asyncio.get_running_loop().create_future()
+        await self._starting_tls
+
+    def tls_started(self, transport: asyncio.Transport) -> None:
+        """The handshake after STARTTLS is done."""
+        self.transport = transport
+        self._run(self._back.tls_started())
+
+
+async def open_server(
+    leg: MailServerLeg,
+    endpoint: Endpoint,
+    server: Server,
+    facts: ClientFacts,
+    contexts: ClientContexts,
+    limits: Limits,
+) -> SignedIn:
+    """Connect `leg` to `endpoint` and wait until the user is signed in. Raises `AttemptFailed`."""
+    loop = asyncio.get_running_loop()
+    try:
+        proxied = endpoint.client_address is ClientAddress.PROXY_V2
+        context = contexts(server) if endpoint.tls is not TlsMode.CLEAR else None
+        implicit = endpoint.tls is TlsMode.IMPLICIT
+        async with asyncio.timeout(limits.connect_seconds):
+            name = endpoint.tls_name if implicit and not proxied else None
+            transport, _ = await loop.create_connection(
+                lambda: leg,
+                endpoint.address,
+                endpoint.port,
+                ssl=context if name else None,
+                server_hostname=name,
+            )
+            leg.transport = transport
+            keep_alive(transport)
+            if proxied:
+                source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
+                transport.write(encode_v2(source, destination, tls=facts.tls))
+                if implicit:
+                    transport = await _start_tls(loop, transport, leg, context, endpoint)
+        if endpoint.tls is TlsMode.STARTTLS:
+            leg.begin(transport)
+            await leg.wants_tls()
+            if not leg.done.done():
+                async with asyncio.timeout(limits.server_step_seconds):
+                    leg.tls_started(await _start_tls(loop, transport, leg, context, endpoint))
+        else:
+            leg.begin(transport)
+        return await leg.done
+    except ssl.SSLCertVerificationError as error:
+        leg.abort()
+        text = f"certificate refused: {error.verify_message or error.reason}"
+        raise AttemptFailed(FailureKind.PROTOCOL, text, again=False) from error
+    except TimeoutError as error:
+        leg.abort()
+        raise AttemptFailed(FailureKind.UNAVAILABLE, "connecting took too long", again=True) from error
+    except OSError as error:
+        leg.abort()
+        text = f"{type(error).__name__} {error.strerror or error.args[-1] if error.args else ''}".strip()
+        raise AttemptFailed(FailureKind.UNAVAILABLE, text, again=True) from error
+    except BaseException:
+        leg.abort()
+        raise
+
+
+async def _start_tls(
+    loop: asyncio.AbstractEventLoop,
+    transport: asyncio.Transport,
+    leg: MailServerLeg,
+    context: ssl.SSLContext | None,
+    endpoint: Endpoint,
+) -> asyncio.Transport:
+    assert context is not None
+    secure = await loop.start_tls(transport, leg, context, server_hostname=endpoint.tls_name)
+    if secure is None:
+        raise ConnectionResetError("closed during the TLS handshake")
+    return secure
+
+
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """Have the kernel notice a dead peer."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
+        for level, option, value in KEEPALIVE:
+            sock.setsockopt(level, option, value)
