@@ -149,7 +149,7 @@ SIGNED_IN = b" OK stub signed in\r\n"
         (
             "command",
             lambda line: (line.split()[0] + SIGNED_IN) * (1 if b"LOGIN" in line else 2),
-            "answer to no question",
+            "unexpected line",
         ),
     ],
 )
