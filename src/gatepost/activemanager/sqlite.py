@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
@@ -75,8 +76,15 @@ class SqliteRegistry:
 
     def view(self) -> RegistryView:
         """The current picture; makes the file where there is none. Raises `RegistryUnavailable`."""
-        with self._open() as connection:
-            return _read_view(connection)
+        if not Path(self._path).exists():
+            with self._open() as connection:
+                return _read_view(connection)
+        store = Store(self._path, SCHEMA)
+        try:
+            with registry_faults(self._path):
+                return _read_view(store.connection())
+        finally:
+            store.close()
 
     def activate(self, database: str, server: str, expected_epoch: int | None = None) -> ActiveCopy:
         """Make `server` active for `database` with the next epoch, as one compare-and-swap.

@@ -64,12 +64,17 @@ def attempts(password: str) -> tuple[bytes, ...]:
     return (exact,) if exact == second else (exact, second)
 
 
-def make_hash(password: str, hasher: argon2.PasswordHasher = _HASHER) -> str:
-    """The hash to store for `password`. Raises `BadPassword`."""
+def require_usable_password(password: str) -> None:
+    """Raises `BadPassword` for a password that nobody could sign in with."""
     if any(c in password for c in "\0\r\n"):
         raise BadPassword("a password cannot hold a line break or NUL: mail protocols cannot carry it")
     if not attempts(password):
         raise BadPassword(f"a password has 1 to {MAX_PASSWORD_BYTES} bytes of UTF-8")
+
+
+def make_hash(password: str, hasher: argon2.PasswordHasher = _HASHER) -> str:
+    """The hash to store for `password`. Raises `BadPassword`."""
+    require_usable_password(password)
     return hasher.hash(prepared(password))
 
 

@@ -1,0 +1,130 @@
+"""What the commands share: the configuration option, the stores it names, words for faults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gatepost.configuration.settings import Configuration
+from gatepost.organization.names import BadLoginName, canonical_login_name
+
+if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
+    from gatepost.activemanager.sqlite import SqliteRegistry
+    from gatepost.directory.editing import DirectoryEditor
+    from gatepost.directory.sqlite import SqliteDirectory
+
+DEFAULT_CONFIGURATION = "/etc/gatepost/gatepost.toml"
+CONFIGURATION_VARIABLE = "GATEPOST_CONFIG"
+
+SHOWN_FAULTS = 20
+"""Lines of a list of faults; more scroll the first ones away."""
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "config",
+    metavar="FILE",
+    envvar=CONFIGURATION_VARIABLE,
+    default=DEFAULT_CONFIGURATION,
+    show_default=True,
+    help=f"The configuration; also by the environment variable {CONFIGURATION_VARIABLE}.",
+)
+"""Adds the parameter `config`, the path of the configuration file."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """A configuration and the stores it names, each opened when it is first used."""
+
+    configuration: Configuration
+
+    @cached_property
+    def directory(self) -> SqliteDirectory:
+        """The directory for look-ups."""
+        from gatepost.directory.sqlite import SqliteDirectory
+
+        return SqliteDirectory(self.configuration.front_end.directory)
+
+    @cached_property
+    def registry(self) -> SqliteRegistry:
+        """The registry."""
+        from gatepost.activemanager.sqlite import SqliteRegistry
+
+        return SqliteRegistry(self.configuration.front_end.registry)
+
+    def editor(self) -> DirectoryEditor:
+        """The directory for changes; a context manager. Raises `DirectoryUnavailable`."""
+        from gatepost.directory.editing import DirectoryEditor
+
+        return DirectoryEditor(self.configuration.front_end.directory)
+
+    def canonical(self, name: str) -> str:
+        """`name` as the directory spells it. Raises `click.BadParameter`."""
+        try:
+            return canonical_login_name(name, self.configuration.organization.default_domain)
+        except BadLoginName as error:
+            raise click.BadParameter(f"{name!r} is no login name: {error}") from error
+
+    def require_database(self, name: str) -> str:
+        """`name` if the organization has this database. Raises `click.BadParameter`."""
+        return _require("database", name, self.configuration.organization.databases)
+
+    def require_server(self, name: str) -> str:
+        """`name` if the organization has this server. Raises `click.BadParameter`."""
+        return _require("server", name, self.configuration.organization.servers)
+
+
+def open_stores(config: str) -> Stores:
+    """The stores of the configuration file `config`. Raises `click.ClickException`."""
+    return Stores(load_configuration(config))
+
+
+def load_configuration(config: str) -> Configuration:
+    """The configuration in the file `config`. Raises `click.ClickException` with all its faults."""
+    from gatepost.configuration.load import ConfigurationError, load
+
+    try:
+        loaded = load(config)
+    except ConfigurationError as error:
+        raise click.ClickException(f"{config} cannot be used: {error}; `gatepost check` says more") from error
+    if loaded.configuration is None:
+        raise click.ClickException(f"{config} has errors; `gatepost check {config}` names them")
+    return loaded.configuration
+
+
+def read_password(*, from_stdin: bool, file: str | None) -> str:
+    """A password from standard input, a file or a prompt: never from the command line, where others can see it.
+
+    One line break at its end is not part of it. Raises `click.ClickException`.
+    """
+    if from_stdin:
+        data = sys.stdin.buffer.read(_READ_LIMIT)
+    elif file is not None:
+        with Path(file).open("rb") as opened:
+            data = opened.read(_READ_LIMIT)
+    elif sys.stdin.isatty():
+        prompted: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return prompted
+    else:
+        raise click.UsageError("no terminal to ask for a password: use --password-stdin or --password-file")
+    try:
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise click.ClickException("the password is not UTF-8") from error
+
+
+_READ_LIMIT = 4096
+"""Bytes read of a password; more than `passwords.MAX_PASSWORD_BYTES`, so that a longer one is refused, not cut."""
+
+
+def _require(what: str, name: str, known: Collection[str]) -> str:
+    if name not in known:
+        names = ", ".join(sorted(known)[:SHOWN_FAULTS]) or "none"
+        raise click.BadParameter(f"the organization has no {what} {name} (it has: {names})")
+    return name
