@@ -1,0 +1,176 @@
+"""From the file's tables to the frozen values of `organization.model`, with the defaults that depend on other keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gatepost.configuration.schema import (
+    DatabaseTable,
+    EndpointTable,
+    OrganizationFile,
+    ServerTable,
+    SignInTable,
+    VirtualDirectoryTable,
+)
+from gatepost.organization.addresses import is_host_name, normal_path
+from gatepost.organization.model import (
+    ClientAccessArray,
+    Database,
+    DatabaseCopy,
+    Endpoint,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    SignIn,
+    Site,
+    SiteLink,
+    TlsMode,
+    Version,
+    VirtualDirectory,
+)
+
+ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
+    "imap": (Protocol.IMAP, 143, TlsMode.STARTTLS),
+    "imaps": (Protocol.IMAP, 993, TlsMode.IMPLICIT),
+    "pop3": (Protocol.POP3, 110, TlsMode.STARTTLS),
+    "pop3s": (Protocol.POP3, 995, TlsMode.IMPLICIT),
+    "https": (Protocol.HTTPS, 443, TlsMode.IMPLICIT),
+    "http": (Protocol.HTTPS, 80, None),
+}
+"""Protocol, port and TLS mode of each endpoint's name. `http` has no mode: clear text must be written out."""
+
+_EXCHANGE = ("owa", "ecp", "Microsoft-Server-ActiveSync", "EWS", "AS", "Autodiscover", "OAB")
+_OLD_WEB = ("exchange", "public", "exchweb")
+
+STANDARD_SERVICES: dict[Version, tuple[str, ...]] = {
+    Version.V2003: ("Microsoft-Server-ActiveSync", *_OLD_WEB),
+    Version.V2007: ("owa", "Microsoft-Server-ActiveSync", "EWS", "AS", "Autodiscover", "OAB", *_OLD_WEB),
+    Version.V2010: (*_EXCHANGE, *_OLD_WEB),
+    Version.MODERN: (*_EXCHANGE, "mapi", "dav", "jmap"),
+}
+"""What setting up a server of each version makes (SPEC O3); today's servers also have DAV and JMAP."""
+
+
+def build_organization(file: OrganizationFile, master_passwords: dict[str, str]) -> Organization:
+    """The organization. `master_passwords` are the contents of the servers' password files, by server name."""
+    servers = {name: _server(name, table, master_passwords.get(name, "")) for name, table in file.servers.items()}
+    directories = tuple(_directory(table) for table in file.virtual_directories)
+    return Organization(
+        name=file.organization.name,
+        edition=file.organization.edition,
+        accepted_domains=tuple(file.organization.accepted_domains),
+        sites={name: Site(name, tuple(t.subnets), t.internet_facing) for name, t in file.sites.items()},
+        site_links={name: SiteLink(name, tuple(t.sites), t.cost) for name, t in file.site_links.items()},
+        servers=servers,
+        databases={name: _database(name, table) for name, table in file.databases.items()},
+        # The written ones stay in front: findings point at them by their number in the file.
+        virtual_directories=directories + _standard_directories(servers, directories),
+        arrays={name: ClientAccessArray(name, t.site, t.fqdn, tuple(t.members)) for name, t in file.arrays.items()},
+    )
+
+
+def _server(name: str, table: ServerTable, master_password: str) -> Server:
+    fqdn = (table.fqdn or name).lower()
+    address = table.address or fqdn
+    endpoints = []
+    for endpoint_name in ENDPOINTS:
+        endpoint: EndpointTable | None = getattr(table.endpoints, endpoint_name)
+        if endpoint is not None:
+            endpoints.append(_endpoint(endpoint_name, endpoint, address, fqdn))
+    return Server(
+        name=name,
+        site=table.site,
+        fqdn=fqdn,
+        address=address,
+        version=table.version,
+        roles=frozenset(table.roles),
+        endpoints=tuple(endpoints),
+        sign_in=_sign_in(table.sign_in, master_password),
+        server_ca=table.server_ca,
+        max_connections=table.max_connections,
+    )
+
+
+def _endpoint(name: str, table: EndpointTable, address: str, fqdn: str) -> Endpoint:
+    protocol, port, tls = ENDPOINTS[name]
+    return Endpoint(
+        name=name,
+        protocol=protocol,
+        address=address if table.address is None else table.address,
+        port=port if table.port is None else table.port,
+        # An `http` endpoint without a mode gets the one that the check refuses: clear is never a default.
+        tls=table.tls or tls or TlsMode.IMPLICIT,
+        tls_name=fqdn if table.tls_name is None else table.tls_name,
+        client_address=table.client_address,
+    )
+
+
+def _sign_in(table: SignInTable, master_password: str) -> SignIn:
+    return SignIn(
+        form=table.form,
+        master_user=table.master_user,
+        master_password=master_password,
+        separator=table.separator,
+        pipelined=table.pipelined,
+        http=table.http,
+        http_header=table.http_header,
+    )
+
+
+def _database(name: str, table: DatabaseTable) -> Database:
+    """Copies keep the file's order here, since findings number them so; `in_order_of_preference` sorts them."""
+    copies = [
+        DatabaseCopy(copy.server, index if copy.preference is None else copy.preference)
+        for index, copy in enumerate(table.copies, start=1)
+    ]
+    return Database(name, tuple(copies))
+
+
+def in_order_of_preference(organization: Organization) -> Organization:
+    """`organization` with each database's copies sorted, as `Database` promises; done once the check has run."""
+    databases = {
+        name: Database(name, tuple(sorted(database.copies, key=lambda copy: copy.preference)))
+        for name, database in organization.databases.items()
+    }
+    return replace(organization, databases=databases)
+
+
+def _directory(table: VirtualDirectoryTable) -> VirtualDirectory:
+    return VirtualDirectory(
+        server=table.server,
+        service=table.service,
+        path=normal_path(table.path or table.service),
+        internal_url=table.internal_url,
+        external_url=table.external_url,
+        authentication=frozenset(table.authentication),
+    )
+
+
+def _standard_directories(
+    servers: dict[str, Server], written: tuple[VirtualDirectory, ...]
+) -> tuple[VirtualDirectory, ...]:
+    """What adding a server makes (SPEC O3): the standard set, with internal URLs, for servers that list none.
+
+    As in the source, a directory added later by hand gets no internal URL: a server that lists any has those only.
+    """
+    by_hand = {directory.server for directory in written}
+    return tuple(
+        directory for name, server in servers.items() if name not in by_hand for directory in _standard_set(server)
+    )
+
+
+def _standard_set(server: Server) -> tuple[VirtualDirectory, ...]:
+    web = server.endpoint(Protocol.HTTPS)
+    serves = Role.CLIENT_ACCESS in server.roles or (
+        # Mailbox servers of 2007 and 2010 speak RPC; their web parts are on client access servers.
+        Role.MAILBOX in server.roles and server.version in {Version.V2003, Version.MODERN}
+    )
+    if web is None or not serves or not is_host_name(server.fqdn):
+        return ()
+    scheme, usual = ("http", 80) if web.tls is TlsMode.CLEAR else ("https", 443)
+    port = "" if web.port == usual else f":{web.port}"
+    return tuple(
+        VirtualDirectory(server.name, word, f"/{word}", f"{scheme}://{server.fqdn}{port}/{word}")
+        for word in STANDARD_SERVICES[server.version]
+    )

@@ -1,0 +1,134 @@
+"""The files that a configuration names besides TOML: certificates, keys, passwords. Every read fault is a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path as FilePath
+
+from cryptography.x509 import Certificate
+
+from gatepost.configuration.certificates import certificates, key_fault, public_key_fault, validity_fault
+from gatepost.configuration.document import Document, Findings, Read, attempt
+from gatepost.organization.faults import Path, error, warning
+
+ModeOf = Callable[[str], int]
+"""From a path to the file's permission bits; raises OSError."""
+
+OTHERS_MAY_READ = 0o004
+
+
+def file_mode(path: str) -> int:
+    """The permission bits of `path`. Raises OSError."""
+    return FilePath(path).stat().st_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file as a key of a document names it."""
+
+    document: Document
+    key: Path
+    path: str
+    who: str
+    """The object that the key belongs to."""
+    what: str
+    """What the file is, such as "the certificate"."""
+
+
+@dataclass
+class Files:
+    """Reads named files and collects what is wrong with them."""
+
+    read: Read
+    findings: Findings
+    now: datetime
+    mode_of: ModeOf | None = None
+    _certificates: dict[str, list[Certificate]] = field(default_factory=dict)
+
+    def content(self, named: Named) -> bytes | None:
+        """The file's content; None when it cannot be read."""
+        content = attempt(named.document.beside(named.path), self.read)
+        if isinstance(content, str):
+            message = f"{named.what} {named.document.beside(named.path)} cannot be read: {content}"
+            self._error(named, message, "put the file there, or correct its path or permissions")
+            return None
+        return content
+
+    def certificates(self, named: Named) -> tuple[bytes, list[Certificate]] | None:
+        """A PEM file with one or more certificates, and those; None when there are none."""
+        pem = self.content(named)
+        if pem is None:
+            return None
+        try:
+            found = certificates(pem)
+        except ValueError as fault:
+            self._error(named, f"{named.what} {named.path} {fault}", "give a file that begins with BEGIN CERTIFICATE")
+            return None
+        fault_of_leaf = validity_fault(found[0], self.now)
+        if fault_of_leaf:
+            message = f"{named.what} {named.path} {fault_of_leaf}"
+            self._warning(named, message, "renew it, then reload")
+        return pem, found
+
+    def private_key(self, named: Named, leaf: Certificate | None) -> bytes | None:
+        """A PEM file with the private key of `leaf`; None when it cannot be used."""
+        pem = self.content(named)
+        if pem is None:
+            return None
+        self._secret(named)
+        fault = key_fault(pem, leaf)
+        if fault:
+            remedies = {
+                "is locked with a passphrase": "store it without one, readable by the service only",
+                "does not belong to the certificate": "give the key that the certificate was made for",
+            }
+            self._error(named, f"{named.what} {named.path} {fault}", remedies.get(fault, "give a PEM private key"))
+            return None
+        return pem
+
+    def public_key(self, named: Named) -> bytes | None:
+        """A PEM file with a public key; None when it is none."""
+        pem = self.content(named)
+        if pem is None:
+            return None
+        fault = public_key_fault(pem)
+        if fault:
+            self._error(named, f"{named.what} {named.path} {fault}", "give a file that begins with BEGIN PUBLIC KEY")
+            return None
+        return pem
+
+    def password(self, named: Named) -> str | None:
+        """A file with one line of text; None when it holds anything else."""
+        content = self.content(named)
+        if content is None:
+            return None
+        self._secret(named)
+        try:
+            text = content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            text = ""
+        # A line end or NUL inside would end the sign-in's line early and make the rest a command.
+        if not text or any(character in text for character in "\r\n\0"):
+            message = f"{named.what} {named.path} does not hold one line of UTF-8 text"
+            self._error(named, message, "write the password into it, and nothing else")
+            return None
+        return text
+
+    def _secret(self, named: Named) -> None:
+        if self.mode_of is None:
+            return
+        try:
+            mode = self.mode_of(named.document.beside(named.path))
+        except OSError:
+            return  # it was read a moment ago; who reads it next will say so
+        if mode & OTHERS_MAY_READ:
+            message = f"{named.what} {named.path} can be read by every account of this machine"
+            self._warning(named, message, f"chmod o-rwx {named.path}")
+
+    def _error(self, named: Named, message: str, remedy: str) -> None:
+        self.findings.add(named.document, error(named.key, named.who, message, remedy))
+
+    def _warning(self, named: Named, message: str, remedy: str) -> None:
+        self.findings.add(named.document, warning(named.key, named.who, message, remedy))

@@ -1,0 +1,174 @@
+"""From the `[front_end]` table to `settings.FrontEnd`, with the faults that need the organization or the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cryptography.x509 import Certificate
+
+from gatepost.configuration.certificates import uncovered
+from gatepost.configuration.document import Document
+from gatepost.configuration.files import Files, Named
+from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
+from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.organization.addresses import parse_http_url
+from gatepost.organization.faults import Path, error, listed, suggestion, unknown, warning
+from gatepost.organization.model import Finding, Organization, Role, Server, TlsMode
+
+WHO = "front end"
+LONGEST_IDLE_SECONDS = 1800
+"""A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by key pairs only: with a shared-secret algorithm the public key would be the secret."""
+
+
+@dataclass(frozen=True)
+class FrontEndBuilder:
+    """Builds one front end. `organization` is None when it could not be built; what needs it is then not judged."""
+
+    document: Document
+    table: FrontEndTable
+    files: Files
+    organization: Organization | None
+    server_option: str | None = None
+    """The server named on the command line instead of in the file."""
+
+    def build(self) -> FrontEnd:
+        """The front end as far as it can be built; the findings say whether it can be used."""
+        table = self.table
+        server = self._server()
+        certificate, private_key = self._key_pair(server)
+        for finding in self._judge():
+            self._add(finding)
+        return FrontEnd(
+            server=server.name if server else "",
+            directory=self.document.beside(table.directory),
+            registry=self.document.beside(table.registry),
+            certificate=certificate,
+            private_key=private_key,
+            server_ca=self._authorities(table.server_ca),
+            workers=table.workers,
+            user=table.user,
+            proxy_protocol_from=tuple(table.proxy_protocol_from),
+            allow_clear_passwords=table.allow_clear_passwords,
+            log_file=self.document.beside(table.log_file) if table.log_file else "",
+            limits=Limits(**table.limits.model_dump()),
+            token=self._token(table.token_verifier),
+        )
+
+    def _add(self, finding: Finding) -> None:
+        self.files.findings.add(self.document, finding)
+
+    def _server(self) -> Server | None:
+        """The server that this front end is, if it can be one."""
+        path: Path = ("front_end", "server")
+        name = self.server_option or self.table.server
+        if not name:
+            self._add(error(path, WHO, "no server is named", 'add server = "CAS-01", or give --server'))
+            return None
+        if self.organization is None:
+            return None
+        servers = self.organization.servers
+        server = servers.get(name)
+        if server is None and self.server_option:
+            message = f'server "{name}" of the option --server does not exist'
+            self._add(error(path, WHO, message, suggestion(name, servers, "servers")))
+        elif server is None:
+            self._add(unknown(path, WHO, "server", "servers", name, servers))
+        elif Role.CLIENT_ACCESS not in server.roles:
+            message = f"server {name} is not a client access server"
+            self._add(error(path, WHO, message, f'give {name} the role "client-access", or name another server'))
+        elif not server.endpoints:
+            remedy = f"list them in [servers.{name}.endpoints], for example imaps = {{}}"
+            self._add(error(path, WHO, f"server {name} has no endpoints, so there is nothing to listen on", remedy))
+        return server
+
+    def _key_pair(self, server: Server | None) -> tuple[bytes, bytes]:
+        """Certificate chain and private key."""
+        table = self.table
+        if not table.certificate:
+            needing = [e.name for e in server.endpoints if e.tls is not TlsMode.CLEAR] if server else []
+            if needing or table.private_key:
+                message = f"no certificate, but TLS at the endpoint {listed(needing)}" if needing else "no certificate"
+                self._add(error(("front_end", "certificate"), WHO, message, 'add certificate = "pki/front.crt"'))
+            return b"", b""
+        named = Named(self.document, ("front_end", "certificate"), table.certificate, WHO, "the certificate")
+        chain = self.files.certificates(named)
+        leaf = chain[1][0] if chain else None
+        if table.private_key:
+            key_file = Named(self.document, ("front_end", "private_key"), table.private_key, WHO, "the private key")
+        else:
+            key_file = replace(named, what="the private key in")
+            if chain is None:
+                return b"", b""  # one file, one fault
+        key = self.files.private_key(key_file, leaf)
+        if leaf is not None and server is not None:
+            self._cover(leaf, server)
+        return chain[0] if chain else b"", key or b""
+
+    def _cover(self, leaf: Certificate, server: Server) -> None:
+        """Clients compare the certificate with the name that they were told."""
+        missing = uncovered(leaf, public_names(self.organization, server) if self.organization else [server.fqdn])
+        if missing:
+            message = f"the certificate does not stand for {listed(missing)}: clients will refuse it"
+            remedy = "get a certificate with every name that clients use"
+            self._add(warning(("front_end", "certificate"), WHO, message, remedy))
+
+    def _authorities(self, path: str) -> bytes:
+        if not path:
+            return b""
+        found = self.files.certificates(
+            Named(self.document, ("front_end", "server_ca"), path, WHO, "the authorities' file")
+        )
+        return found[0] if found else b""
+
+    def _token(self, table: TokenVerifierTable | None) -> TokenSettings | None:
+        if table is None:
+            return None
+        path: Path = ("front_end", "token_verifier")
+        for index, algorithm in enumerate(table.algorithms):
+            if algorithm not in ALGORITHMS:
+                here = (*path, "algorithms", index)
+                self._add(unknown(here, WHO, "signature algorithm", "algorithms", algorithm, ALGORITHMS))
+        if not table.algorithms:
+            self._add(error((*path, "algorithms"), WHO, "no signature algorithm", 'for example ["ES256"]'))
+        for key in ("issuer", "audience", "user_claim"):
+            if not getattr(table, key):
+                self._add(error((*path, key), WHO, f"{key} of the token verifier is empty", "fill it in"))
+        key_pem = self.files.public_key(Named(self.document, (*path, "key"), table.key, WHO, "the token key"))
+        return TokenSettings(
+            key=key_pem or b"",
+            issuer=table.issuer,
+            audience=table.audience,
+            algorithms=tuple(table.algorithms),
+            user_claim=table.user_claim,
+        )
+
+    def _judge(self) -> Iterator[Finding]:
+        """Faults of the table's values among themselves."""
+        table = self.table
+        for key in ("directory", "registry"):
+            if not getattr(table, key):
+                yield error(("front_end", key), WHO, f"{key} is empty", f'name its file: {key} = "state/{key}.sqlite"')
+        if table.directory and table.directory == table.registry:
+            message = "directory and registry are the same file"
+            yield error(("front_end", "registry"), WHO, message, "give each its own file")
+        idle = Limits(**table.limits.model_dump()).idle_seconds
+        if idle < LONGEST_IDLE_SECONDS:
+            message = f"idle_seconds is {idle:g}, but clients may be silent for 30 minutes: sessions will be cut"
+            remedy = f"make it {LONGEST_IDLE_SECONDS} or more"
+            yield warning(("front_end", "limits", "idle_seconds"), WHO, message, remedy)
+
+
+def public_names(organization: Organization, server: Server) -> list[str]:
+    """The names by which clients know a front end: its external URLs' and its array's, else its own."""
+    names = []
+    for directory in organization.directories_by_server.get(server.name, ()):
+        try:
+            names.append(parse_http_url(directory.external_url or "").host)
+        except ValueError:
+            continue  # none, or a fault that the check reports
+    names += [array.fqdn.lower() for array in organization.arrays.values() if server.name in array.members]
+    return list(dict.fromkeys(names)) or [server.fqdn]

@@ -1,0 +1,185 @@
+"""Loading a configuration: files → tables → frozen values, with every fault on the way, located.
+
+    document.parse ─► shapes.shape ─► build + check ─► front_end ─► Loaded
+      TOML, lines      words, ranges    references       files
+
+Nothing here raises for what a file holds: whatever is wrong is a finding, and no fault hides another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from gatepost.configuration.build import build_organization, in_order_of_preference
+from gatepost.configuration.document import Document, Findings, Read, parse, read_file
+from gatepost.configuration.files import Files, ModeOf, Named
+from gatepost.configuration.findings import ConfigurationError, LocatedFinding
+from gatepost.configuration.front_end import FrontEndBuilder
+from gatepost.configuration.schema import FrontEndFile, FrontEndTable, OrganizationFile, Table, WholeFile
+from gatepost.configuration.settings import Configuration, FrontEnd
+from gatepost.configuration.shapes import Shaped, shape
+from gatepost.organization.check import check
+from gatepost.organization.faults import error
+from gatepost.organization.model import Organization, Severity
+
+__all__ = ["ConfigurationError", "Loaded", "LocatedFinding", "Read", "load", "read_file"]
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What came of loading. Without errors `configuration` is set; without a front end only `organization` can be."""
+
+    configuration: Configuration | None
+    findings: tuple[LocatedFinding, ...]
+    organization: Organization | None = None
+
+    @property
+    def errors(self) -> int:
+        """How many findings are errors."""
+        return sum(finding.is_error for finding in self.findings)
+
+    def require(self) -> Configuration:
+        """The configuration. Raises `ConfigurationError` when there is none."""
+        if self.configuration is None:
+            raise ConfigurationError(self.findings)
+        return self.configuration
+
+
+def load(
+    path: str,
+    read: Read = read_file,
+    server: str | None = None,
+    *,
+    now: datetime | None = None,
+    mode_of: ModeOf | None = None,
+    front_end_required: bool = True,
+) -> Loaded:
+    """The configuration in `path` and the files that it names, with all faults.
+
+    `server` overrides `front_end.server`. `now` judges certificates. With `mode_of` the permissions of secret files are
+    judged too. With `front_end_required` false a file that holds only an organization is no fault.
+    """
+    findings = Findings()
+    files = Files(read, findings, now or datetime.now(UTC), mode_of)
+    main = parse(path, read, findings)
+    if main is None:
+        return Loaded(None, findings.sorted())
+    organization, front_end = _Load(main, files, server, front_end_required).run()
+    if findings.errors or organization is None:
+        return Loaded(None, findings.sorted())
+    configuration = Configuration(organization, front_end) if front_end else None
+    return Loaded(configuration, findings.sorted(), organization)
+
+
+@dataclass
+class _Load:
+    """One load of a main file."""
+
+    main: Document
+    files: Files
+    server_option: str | None
+    front_end_required: bool
+
+    def run(self) -> tuple[Organization | None, FrontEnd | None]:
+        """Organization and front end, each None when it is not there or cannot be built."""
+        other = self._organization_path()
+        if other is None:
+            return self._one_file()
+        shaped = self._shape(FrontEndFile, self._main_without_organization(other))
+        document = parse(
+            self.main.beside(other), self.files.read, self.files.findings, (self.main, ("front_end", "organization"))
+        )
+        organization: Organization | None = None
+        authorities: dict[str, bytes] = {}
+        if document is not None:
+            # The shared file may be another front end's whole file.
+            document.data.pop("front_end", None)
+            shaped_organization = self._shape(OrganizationFile, document)
+            organization, authorities = self._organization(document, shaped_organization)
+        table = shaped.table.front_end if shaped.table else None
+        return organization, self._front_end(table, organization, authorities)
+
+    def _one_file(self) -> tuple[Organization | None, FrontEnd | None]:
+        if "front_end" not in self.main.data and not self.front_end_required:
+            organization, _ = self._organization(self.main, self._shape(OrganizationFile, self.main))
+            return organization, None
+        shaped = self._shape(WholeFile, self.main)
+        organization, authorities = self._organization(self.main, shaped)
+        # Where the table is missing altogether, that is the fault, and not each of its keys.
+        there = shaped.table is not None and "front_end" in self.main.data
+        table = shaped.table.front_end if shaped.table and there else None
+        return organization, self._front_end(table, organization, authorities)
+
+    def _organization_path(self) -> str | None:
+        front_end = self.main.data.get("front_end")
+        other = front_end.get("organization") if isinstance(front_end, dict) else None
+        return other if isinstance(other, str) and other else None
+
+    def _main_without_organization(self, other: str) -> Document:
+        """The main file without tables that belong into the other one; each is a fault."""
+        misplaced = [key for key in self.main.data if key in OrganizationFile.model_fields]
+        for key in misplaced:
+            message = f'table "{key}" is in this file, but front_end.organization names {other}'
+            self.files.findings.add(self.main, error((key,), "the file", message, f"move it to {other}"))
+        kept = {key: value for key, value in self.main.data.items() if key not in misplaced}
+        return replace(self.main, data=kept)
+
+    def _shape(self, kind: type[T], document: Document) -> Shaped[T]:
+        shaped = shape(kind, document.data)
+        self.files.findings.add_all(document, shaped.findings)
+        document.faulty.update(shaped.faulty)
+        return shaped
+
+    def _organization(self, document: Document, shaped: Shaped[Any]) -> tuple[Organization | None, dict[str, bytes]]:
+        """The organization, and the authorities of servers that have their own."""
+        table = shaped.table
+        if not isinstance(table, OrganizationFile):
+            return None, {}
+        passwords = self._passwords(document, table)
+        authorities = self._server_authorities(document, table)
+        organization = build_organization(table, passwords)
+        if any(len(path) == 1 for path in shaped.faulty):
+            # With a whole table unread, every reference into it would look wrong.
+            return None, authorities
+        for finding in check(organization):
+            # Warnings judge the whole, so they wait until the shape is right.
+            if not shaped.faulty or finding.severity is Severity.ERROR:
+                self.files.findings.add(document, finding)
+        return in_order_of_preference(organization), authorities
+
+    def _passwords(self, document: Document, table: OrganizationFile) -> dict[str, str]:
+        """The master users' passwords by server. A file at fault counts as faulty, so that this is said once."""
+        found = {}
+        for name, server in table.servers.items():
+            path = server.sign_in.master_password_file
+            if path:
+                key = ("servers", name, "sign_in", "master_password_file")
+                named = Named(document, key, path, f"server {name}", "the master password file")
+                password = self.files.password(named)
+                if password is None:
+                    document.faulty.add(key)
+                found[name] = password or ""
+        return found
+
+    def _server_authorities(self, document: Document, table: OrganizationFile) -> dict[str, bytes]:
+        found = {}
+        for name, server in table.servers.items():
+            if server.server_ca:
+                key = ("servers", name, "server_ca")
+                named = Named(document, key, server.server_ca, f"server {name}", "the authorities' file")
+                read = self.files.certificates(named)
+                if read is not None:
+                    found[name] = read[0]
+        return found
+
+    def _front_end(
+        self, table: FrontEndTable | None, organization: Organization | None, authorities: dict[str, bytes]
+    ) -> FrontEnd | None:
+        if table is None:
+            return None
+        builder = FrontEndBuilder(self.main, table, self.files, organization, self.server_option)
+        return replace(builder.build(), server_ca_by_server=authorities)

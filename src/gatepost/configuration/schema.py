@@ -1,0 +1,287 @@
+"""The shape of the TOML files. Only shapes, words and ranges live here; what objects mean to each other is `check`.
+
+The string under each key is its entry in `docs/configuration.md`, which `reference.py` writes from these classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.words import (
+    AuthenticationWord,
+    ClientAddressWord,
+    EditionWord,
+    FormWord,
+    HttpSignInWord,
+    Port,
+    RoleWord,
+    Subnet,
+    TlsWord,
+    VersionWord,
+)
+from gatepost.organization.model import (
+    AuthenticationMethod,
+    ClientAddress,
+    Edition,
+    HttpSignIn,
+    Server,
+    SignIn,
+    SignInForm,
+    SiteLink,
+    Version,
+)
+
+MAX_SECONDS = 7 * 86400.0
+"""A week: a longer wait is a slip of the pen."""
+MAX_COUNT = 10_000_000
+"""No count of the limits has a use beyond this; larger ones are slips too."""
+MAX_WORKERS = 1024
+"""More processes than any machine's processors."""
+
+
+def default_of(settings: type[Any], name: str) -> Any:  # noqa: ANN401 - defaults are of any type
+    """The default of a frozen dataclass's field, so that a default is written once."""
+    return next(f.default for f in fields(settings) if f.name == name and f.default is not MISSING)
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are faults, and nothing is converted behind the operator's back."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _limit(name: str, kind: type, default: float) -> Any:  # noqa: ANN401 - what create_model takes
+    if kind is int:
+        return (int, Field(default, ge=1, le=MAX_COUNT, examples=[str(default)]))
+    # No delay is a choice; no time at all to answer is not.
+    if name == "refused_sign_in_delay_seconds":
+        return (float, Field(default, ge=0, le=MAX_SECONDS, examples=[f"{default:g}"]))
+    return (float, Field(default, gt=0, le=MAX_SECONDS, examples=[f"{default:g}"]))
+
+
+if TYPE_CHECKING:
+    LimitsTable = Table
+else:
+    _KINDS = get_type_hints(Limits)
+    LimitsTable = create_model(
+        "LimitsTable", __base__=Table, **{f.name: _limit(f.name, _KINDS[f.name], f.default) for f in fields(Limits)}
+    )
+
+
+class TokenVerifierTable(Table):
+    """Verification of bearer tokens (OAUTHBEARER, XOAUTH2). Without this table tokens are not offered."""
+
+    key: str = Field(examples=['"pki/tokens.pem"'])
+    """File with the PEM public key of the issuer."""
+    issuer: str = Field(examples=['"https://id.contoso.com"'])
+    """What the token's `iss` must be."""
+    audience: str = Field(examples=['"mail"'])
+    """What the token's `aud` must hold."""
+    algorithms: list[str] = Field(default=list(default_of(TokenSettings, "algorithms")), examples=['["ES256"]'])
+    """Signature algorithms that are accepted."""
+    user_claim: str = Field(default=default_of(TokenSettings, "user_claim"), examples=['"upn"'])
+    """The claim that holds the login name."""
+
+
+class FrontEndTable(Table):
+    """One front end: which server it is and what this machine gives it. Paths are relative to this file."""
+
+    server: str = Field(default="", examples=['"CAS-01"'])
+    """Name of the server that this front end is. `--server` overrides it; one of the two is needed."""
+    organization: str = Field(default="", examples=['"organization.toml"'])
+    """File with the organization's tables. Empty: they are in this file. All front ends can share that file."""
+    directory: str = Field(examples=['"state/directory.sqlite"'])
+    """File of the directory: users, passwords, databases of mailboxes."""
+    registry: str = Field(examples=['"state/registry.sqlite"'])
+    """File of the registry: which copy of each database is active."""
+    certificate: str = Field(default="", examples=['"pki/front.crt"'])
+    """File with the listeners' certificate chain, PEM, leaf first. Needed when any endpoint of this server has TLS."""
+    private_key: str = Field(default="", examples=['"pki/front.key"'])
+    """File with the certificate's private key, PEM, without a passphrase. Empty: it is in the certificate's file."""
+    server_ca: str = Field(default="", examples=['"pki/ca.crt"'])
+    """File with the certificates that sign the mailbox servers' certificates. Empty: the system's."""
+    workers: int = Field(default=default_of(FrontEnd, "workers"), ge=0, le=MAX_WORKERS, examples=["2"])
+    """Worker processes; 0 is one for each processor."""
+    user: str = Field(default=default_of(FrontEnd, "user"), examples=['"gatepost"'])
+    """Account that the workers run as once the ports are bound. Empty: the account that started them."""
+    proxy_protocol_from: list[Subnet] = Field(default=[], examples=['["10.0.0.0/8"]'])
+    """Peers whose connections begin with a PROXY header: required from these, refused from all others."""
+    allow_clear_passwords: bool = Field(default=default_of(FrontEnd, "allow_clear_passwords"), examples=["true"])
+    """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
+    log_file: str = Field(default=default_of(FrontEnd, "log_file"), examples=['"log/gatepost.log"'])
+    """File for the log. Empty: standard output."""
+    limits: LimitsTable = LimitsTable()
+    token_verifier: TokenVerifierTable | None = None
+
+
+class OrganizationTable(Table):
+    """The organization itself."""
+
+    name: str = Field(examples=['"contoso"'])
+    """Its name, for logs and commands."""
+    edition: EditionWord = Field(default=Edition.RTM, examples=['"sp2"'])
+    """Rules for 2010 and older mailboxes in another site: `rtm` refuses POP3 and IMAP, `sp2` proxies them."""
+    accepted_domains: list[str] = Field(default=[], examples=['["contoso.com"]'])
+    """Its mail domains. A login name without a domain gets the first one."""
+
+
+class SiteTable(Table):
+    """A place with good connections inside. The table's name is the site's."""
+
+    subnets: list[Subnet] = Field(default=[], examples=['["10.1.0.0/16"]'])
+    """Client addresses that are in this site; the longest match wins."""
+    internet_facing: bool = Field(default=False, examples=["true"])
+    """Whether clients reach this site's front ends from the Internet."""
+
+
+class SiteLinkTable(Table):
+    """A link between sites. The table's name is the link's."""
+
+    sites: list[str] = Field(examples=['["usa", "europe"]'])
+    """The sites it joins, two or more."""
+    cost: int = Field(default=default_of(SiteLink, "cost"), ge=1, le=MAX_COUNT, examples=["25"])
+    """What crossing it costs; smaller is better."""
+
+
+class EndpointTable(Table):
+    """One endpoint of a server. `imaps = {}` takes all defaults."""
+
+    port: Port | None = Field(default=None, examples=["10143"])
+    """Port. Default: by the endpoint's name, see above."""
+    tls: TlsWord | None = Field(default=None, examples=['"clear"'])
+    """How it is protected: `starttls`, `implicit` or `clear`. Default: by the name; `clear` must be written."""
+    address: str | None = Field(default=None, examples=['"127.0.2.1"'])
+    """Address or host name to connect to, on a front end the one to listen on. Default: the server's `address`."""
+    tls_name: str | None = Field(default=None, examples=['"imap.contoso.com"'])
+    """The name that its certificate must carry. Default: the server's `fqdn`."""
+    client_address: ClientAddressWord = Field(default=ClientAddress.NONE, examples=['"proxy-v2"'])
+    """How the client's address is told to it: `none`, `proxy-v2` (PROXY header), `id` (IMAP ID), `xclient` (POP3)."""
+
+
+class EndpointsTable(Table):
+    """Where a server answers. On a front end these are the ports it listens on."""
+
+    imap: EndpointTable | None = None
+    """IMAP, port 143, `starttls`."""
+    imaps: EndpointTable | None = None
+    """IMAP, port 993, `implicit`."""
+    pop3: EndpointTable | None = None
+    """POP3, port 110, `starttls`."""
+    pop3s: EndpointTable | None = None
+    """POP3, port 995, `implicit`."""
+    https: EndpointTable | None = None
+    """HTTP, port 443, `implicit`."""
+    http: EndpointTable | None = None
+    """HTTP, port 80. `tls = "clear"` must be written."""
+
+
+class SignInTable(Table):
+    """How Gatepost signs in at a mailbox server for a user."""
+
+    form: FormWord = Field(default=SignInForm.USER, examples=['"master-name"'])
+    """`user`: the user's own name and password. `master-name`: the name `user*master` with the master user's password.
+    `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials."""
+    master_user: str = Field(default=default_of(SignIn, "master_user"), examples=['"gatepost"'])
+    """Name of the master user; needed by the two master forms."""
+    master_password_file: str = Field(default="", examples=['"secrets/mbx-01"'])
+    """File with the master user's password; a line end at its end is dropped. Relative to this file."""
+    separator: str = Field(default=default_of(SignIn, "separator"), examples=['"*"'])
+    """What stands between user and master user in the form `master-name`."""
+    pipelined: bool = Field(default=default_of(SignIn, "pipelined"), examples=["true"])
+    """Send the whole sign-in at once instead of step by step. Faster; Dovecot and Cyrus take it, Exchange does not."""
+    http: HttpSignInWord = Field(default=HttpSignIn.BASIC, examples=['"header"'])
+    """HTTP: `basic` passes the user's Basic credentials on; `header` names the user in a header the server trusts, and
+    needs TLS or a loopback address."""
+    http_header: str = Field(default=default_of(SignIn, "http_header"), examples=['"X-Auth-User"'])
+    """The header's name for `http = "header"`."""
+
+
+class ServerTable(Table):
+    """A server. The table's name is the server's."""
+
+    site: str = Field(examples=['"usa"'])
+    """The site it stands in."""
+    roles: list[RoleWord] = Field(examples=['["mailbox"]'])
+    """What it does: `client-access`, `mailbox`, `hub-transport`, `edge-transport`."""
+    version: VersionWord = Field(default=Version.MODERN, examples=['"2010"'])
+    """Its generation: `2003`, `2007`, `2010` or `modern` (2013 and later, Dovecot, Cyrus and any standard server)."""
+    fqdn: str = Field(default="", examples=['"mbx-01.contoso.com"'])
+    """Its full host name. Default: the server's name in lower case."""
+    address: str = Field(default="", examples=['"127.0.2.1"'])
+    """Its address, the default of its endpoints. Default: `fqdn`."""
+    endpoints: EndpointsTable = EndpointsTable()
+    sign_in: SignInTable = SignInTable()
+    server_ca: str = Field(default=default_of(Server, "server_ca"), examples=['"pki/europe-ca.crt"'])
+    """File with the certificates that sign this server's, relative to this file. Empty: the front end's `server_ca`."""
+    max_connections: int = Field(default=default_of(Server, "max_connections"), ge=1, le=MAX_COUNT, examples=["200"])
+    """Most pooled HTTP connections of one worker to it."""
+
+
+class CopyTable(Table):
+    """One copy of a database."""
+
+    server: str = Field(examples=['"MBX-01"'])
+    """The mailbox server that holds it."""
+    preference: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(default=None, examples=["1"])
+    """Activation preference, 1 is the first choice. Default: its place in the list."""
+
+
+class DatabaseTable(Table):
+    """A mailbox database. The table's name is the database's."""
+
+    copies: list[CopyTable] = Field(examples=['[{ server = "MBX-01", preference = 1 }]'])
+    """Its copies. Each has the keys `server` and `preference`."""
+
+
+class VirtualDirectoryTable(Table):
+    """A path that a server serves over HTTP."""
+
+    server: str = Field(examples=['"MBX-01"'])
+    """The server."""
+    service: str = Field(examples=['"owa"'])
+    """The service's word, such as `owa`, `ews`, `dav`."""
+    path: str = Field(default="", examples=['"/owa"'])
+    """The path, matched by whole segments and without regard to case. Default: `/` and the service's word."""
+    internal_url: str | None = Field(default=None, examples=['"https://mbx-01.contoso.com/owa"'])
+    """Where front ends and peers reach it. No default: an entry written by hand must say it."""
+    external_url: str | None = Field(default=None, examples=['"https://mail.contoso.com/owa"'])
+    """What clients outside are told. Only for Internet-facing sites."""
+    authentication: list[AuthenticationWord] = Field(default=[AuthenticationMethod.INTEGRATED], examples=['["basic"]'])
+    """Methods it accepts: `basic`, `integrated`, `forms`."""
+
+
+class ArrayTable(Table):
+    """Client access servers of one site behind one name. The table's name is the array's."""
+
+    site: str = Field(examples=['"usa"'])
+    """Its site."""
+    fqdn: str = Field(examples=['"outlook.contoso.com"'])
+    """The name that clients use."""
+    members: list[str] = Field(examples=['["CAS-01", "CAS-02"]'])
+    """Its servers."""
+
+
+class OrganizationFile(Table):
+    """The tables of an organization."""
+
+    organization: OrganizationTable
+    sites: dict[str, SiteTable] = {}
+    site_links: dict[str, SiteLinkTable] = {}
+    servers: dict[str, ServerTable] = {}
+    databases: dict[str, DatabaseTable] = {}
+    virtual_directories: list[VirtualDirectoryTable] = []
+    arrays: dict[str, ArrayTable] = {}
+
+
+class FrontEndFile(Table):
+    """A file that holds only the front end; the organization is in another."""
+
+    front_end: FrontEndTable
+
+
+class WholeFile(OrganizationFile, FrontEndFile):
+    """Front end and organization in one file."""

@@ -1,0 +1,82 @@
+"""Types of the file's values that are words, networks or numbers with bounds, with their faults in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from ipaddress import ip_interface, ip_network
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from gatepost.organization.faults import nearest, quoted
+from gatepost.organization.model import (
+    AuthenticationMethod,
+    ClientAddress,
+    Edition,
+    HttpSignIn,
+    Network,
+    Role,
+    SignInForm,
+    TlsMode,
+    Version,
+)
+
+FAULT = "gatepost"
+"""The error type of faults that carry `message` and `remedy` of their own."""
+
+E = TypeVar("E", bound=Enum)
+
+
+def fault(message: str, remedy: str) -> PydanticCustomError:
+    """An error for a validator to raise, with the texts that the operator will read."""
+    return PydanticCustomError(FAULT, "{message}", {"message": message, "remedy": remedy})
+
+
+def _reader(choices: dict[str, E]) -> Callable[[Any], E]:
+    """A validator that turns one of the words `choices` into its value."""
+
+    def read(value: Any) -> E:  # noqa: ANN401 - anything that TOML can hold
+        word = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(word, str):
+            raise fault("is not a word", f"write one of: {', '.join(choices)}")
+        if word in choices:
+            return choices[word]
+        meant = nearest(word, choices)
+        words = ", ".join(choices)
+        remedy = f'did you mean "{meant}"? Words are: {words}' if meant else f"words are: {words}"
+        raise fault(f"has the unknown word {quoted(word)}", remedy)
+
+    return read
+
+
+def _by_value(kind: type[E]) -> dict[str, E]:
+    return {str(member.value): member for member in kind}
+
+
+def read_network(value: Any) -> Network:  # noqa: ANN401 - anything that TOML can hold
+    """A subnet from its text such as `10.0.0.0/8`; an address alone is a subnet of one."""
+    if not isinstance(value, str):
+        raise fault("is not a subnet", 'write it as text, for example "10.0.0.0/8"')
+    try:
+        return ip_network(value)
+    except ValueError:
+        pass
+    try:
+        meant = ip_interface(value).network
+    except ValueError:
+        raise fault(f"has {quoted(value)}, which is not a subnet", 'write it like "10.0.0.0/8"') from None
+    raise fault(f"has {quoted(value)}, which has bits set behind its prefix", f'write "{meant}"')
+
+
+VersionWord = Annotated[Version, BeforeValidator(_reader({version.word: version for version in Version}))]
+RoleWord = Annotated[Role, BeforeValidator(_reader(_by_value(Role)))]
+EditionWord = Annotated[Edition, BeforeValidator(_reader(_by_value(Edition)))]
+TlsWord = Annotated[TlsMode, BeforeValidator(_reader(_by_value(TlsMode)))]
+ClientAddressWord = Annotated[ClientAddress, BeforeValidator(_reader(_by_value(ClientAddress)))]
+FormWord = Annotated[SignInForm, BeforeValidator(_reader(_by_value(SignInForm)))]
+HttpSignInWord = Annotated[HttpSignIn, BeforeValidator(_reader(_by_value(HttpSignIn)))]
+AuthenticationWord = Annotated[AuthenticationMethod, BeforeValidator(_reader(_by_value(AuthenticationMethod)))]
+Subnet = Annotated[Network, BeforeValidator(read_network)]
+Port = Annotated[int, Field(ge=1, le=65535)]
