@@ -1,0 +1,67 @@
+"""Responses of our own: short, complete, never cached."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from http import HTTPStatus
+from xml.sax.saxutils import escape
+
+TEXTS = {
+    400: "The request was not understood.",
+    401: "Sign in with your name and password.",
+    403: "This account may not use this service.",
+    404: "There is nothing here.",
+    405: "This method is not served.",
+    408: "The request took too long.",
+    413: "The request is too large.",
+    414: "The address is too long.",
+    431: "The request's head is too large.",
+    501: "This method is not known.",
+    502: "The mailbox server gave an answer that cannot be passed on.",
+    503: "The service is not available at the moment. Please try again.",
+    508: "The request came back to where it had been.",
+}
+RETRY_AFTER = b"Retry-After: 10\r\n"
+"""Seconds that a client waits after a temporary fault: a failover is over in this time."""
+
+
+def answer(
+    status: int,
+    body: bytes | None = None,
+    *,
+    fields: bytes = b"",
+    content_type: bytes = b"text/plain; charset=utf-8",
+    close: bool = False,
+    head_only: bool = False,
+) -> bytes:
+    """A whole response. `fields` are complete header lines; no body: the status's own text."""
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    if body is None:
+        body = (TEXTS.get(status, phrase) + "\n").encode()
+    head = (
+        b"HTTP/1.1 %d %b\r\nDate: %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nCache-Control: no-store\r\n%b%b\r\n"
+        % (
+            status,
+            phrase.encode(),
+            formatdate(usegmt=True).encode(),
+            content_type,
+            len(body),
+            fields,
+            b"Connection: close\r\n" if close else b"",
+        )
+    )
+    return head if head_only else head + body
+
+
+def challenge(realm: str) -> bytes:
+    """The field that asks for Basic credentials (RFC 7617 section 2.1)."""
+    quoted = realm.replace("\\", "").replace('"', "").encode("ascii", "replace")
+    return b'WWW-Authenticate: Basic realm="%b", charset="UTF-8"\r\n' % quoted
+
+
+def page(title: str, text: str) -> bytes:
+    """A small HTML page."""
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>"
+        f"<h1>{escape(title)}</h1><p>{escape(text)}</p></html>\n"
+    ).encode()

@@ -1,0 +1,119 @@
+"""Where a decision leads, worked out once: pool, Host, how paths and URLs are mapped there and back."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from gatepost.organization.model import HttpSignIn, Server, TlsMode
+from gatepost.routing.decision import Target
+from gatepost.wire.http_head import HeadFault
+from gatepost.wire.http_path import change_prefix, read_path
+
+if TYPE_CHECKING:
+    from gatepost.access.http.pool import Pool
+
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class Destination:
+    """One virtual directory of one server, as the data path needs it. `fault` says why it cannot be used, or is empty."""
+
+    __slots__ = (
+        "_origins", "fault", "host", "inner", "inner_origin", "outer", "pool", "response_lines", "server", "target",
+        "with_header",
+    )  # fmt: skip
+
+    def __init__(self, target: Target, server: Server, front_end: str, pool: Pool) -> None:
+        directory = target.directory
+        assert directory is not None
+        url = urlsplit(directory.internal_url or "")
+        self.target = target
+        self.server = server
+        self.pool = pool
+        self.with_header = server.sign_in.http is HttpSignIn.HEADER
+        self.host = url.netloc.rpartition("@")[2].encode("ascii", "ignore")
+        self.outer = quote(directory.path.rstrip("/"), safe="/~!$&'()*+,=:@").encode()
+        self.inner = quote(url.path.rstrip("/"), safe="/~!$&'()*+,=:@%").encode()
+        self.inner_origin = b"%b://%b" % (url.scheme.encode(), self.host)
+        self._origins = self._server_origins(url.scheme, url.hostname or "", url.port)
+        self.response_lines = b"X-FEServer: %b\r\nX-BEServer: %b\r\nrequest-id: " % (
+            front_end.encode("ascii", "replace"),
+            server.name.encode("ascii", "replace"),
+        )
+        self.fault = self._find_fault(url.scheme)
+
+    def _server_origins(self, scheme: str, host: str, port: int | None) -> tuple[bytes, ...]:
+        """How the server may spell its own origin: either scheme (it may not know of TLS), with or without the port."""
+        if ":" in host:
+            host = f"[{host}]"
+        port = port or DEFAULT_PORTS.get(scheme, 443)
+        names = [f"{host}:{port}"] if port not in DEFAULT_PORTS.values() else [f"{host}:{port}", host]
+        return tuple(f"{s}://{name}".lower().encode() for name in names for s in DEFAULT_PORTS)
+
+    def _find_fault(self, scheme: str) -> str:
+        tls = self.target.endpoint.tls
+        if tls is TlsMode.STARTTLS:
+            return "STARTTLS has no form in HTTP"
+        if not self.host or scheme not in DEFAULT_PORTS:
+            return "the internal URL has no host or another scheme than http and https"
+        if tls is TlsMode.CLEAR and scheme == "https":
+            return "the internal URL says https, the endpoint is clear"
+        if self.with_header and tls is TlsMode.CLEAR and not _is_loopback(self.target.endpoint.address):
+            return "a trusted header needs TLS to the server"
+        return ""
+
+    def server_path(self, path: bytes) -> bytes | None:
+        """A client's path as the server knows it, or None when its directory is not spelled plainly."""
+        if self.inner == self.outer and path.startswith(self.inner):
+            return path
+        return change_prefix(path, self.outer, self.inner)
+
+    def client_url(self, url: bytes, origin: bytes) -> bytes:
+        """A URL in a response as the client knows it; `origin` is the client's. Others pass unchanged."""
+        rest = self._own_path(url, self._origins)
+        if rest is None:
+            if url[:1] != b"/" or url[:2] == b"//":
+                return url
+            rest, origin = url, b""
+        mapped = change_prefix(rest, self.inner, self.outer) if rest[:1] == b"/" else None
+        return origin + (rest if mapped is None else mapped)
+
+    def server_url(self, url: bytes, host: bytes) -> bytes | None:
+        """A DAV `Destination` as the server knows it; None when it lies outside this directory (RFC 4918 section 10.3)."""
+        rest = self._own_path(url, tuple(b"%b://%b" % (scheme, host.lower()) for scheme in (b"https", b"http")))
+        if rest is None:
+            rest = url
+        if rest[:1] != b"/":
+            return None
+        try:
+            path, query, _ = read_path(rest)
+        except HeadFault:
+            return None
+        mapped = change_prefix(path, self.outer, self.inner)
+        return None if mapped is None else self.inner_origin + mapped + query
+
+    def server_conditions(self, value: bytes, host: bytes) -> bytes:
+        """A DAV `If` field (RFC 4918 section 10.4) with the tagged resources as the server knows them."""
+        for scheme in (b"https", b"http"):
+            value = value.replace(
+                b"<%b://%b%b/" % (scheme, host, self.outer), b"<%b%b/" % (self.inner_origin, self.inner)
+            )
+        return value if self.inner == self.outer else value.replace(b"<%b/" % self.outer, b"<%b/" % self.inner)
+
+    @staticmethod
+    def _own_path(url: bytes, origins: tuple[bytes, ...]) -> bytes | None:
+        """What follows one of `origins` in `url`, or None."""
+        low = url.lower()
+        for origin in origins:
+            if low.startswith(origin) and low[len(origin) : len(origin) + 1] in (b"/", b"?", b"#", b""):
+                return url[len(origin) :]
+        return None
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

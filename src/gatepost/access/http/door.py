@@ -1,0 +1,259 @@
+"""What all HTTP connections of a worker share: settings, services, destinations, pools, the sweep over deadlines.
+
+HttpDoor ── makes ──► HttpClientLeg ──► Exchange ──► Pool ──► HttpServerLeg
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from gatepost.access.admission import Admission
+from gatepost.access.http.client_leg import HttpClientLeg, Phase
+from gatepost.access.http.destination import Destination
+from gatepost.access.http.pool import Pool, ServerConnections
+from gatepost.access.router import Router
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.sign_in import SignInService
+from gatepost.organization.model import Protocol, Server, TlsMode
+from gatepost.routing.decision import Target
+from gatepost.wire.http_fields import request_rules, response_rules
+from gatepost.wire.http_head import host_name
+from gatepost.wire.proxy_protocol import ProxyHeader
+
+if TYPE_CHECKING:
+    from gatepost.access.http.exchange import Exchange
+
+SWEEP_SECONDS = 1.0
+"""How often deadlines are looked at; no timer is made for a request."""
+RELAY_SWEEPS = 30
+"""Sweeps between two looks at upgraded connections, whose idle time is over half an hour."""
+MAX_LOGGED_PATH = 200
+"""Characters of a path in the log; the query, which may hold secrets, is never logged."""
+MAX_DESTINATIONS = 10_000
+"""Targets whose destination is kept: servers times virtual directories, and again after each change of a view."""
+
+
+class HttpDoor:
+    """The HTTP side of one worker.
+
+    `client_context(server)` is the verified TLS context for connections to a server. With `admission` connections are
+    counted as strangers until their first signed-in request.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        loop: asyncio.AbstractEventLoop,
+        sign_in: SignInService,
+        router: Router,
+        client_context: Callable[[Server], ssl.SSLContext],
+        log: Any,  # noqa: ANN401 - a structlog logger of whatever kind
+        admission: Admission | None = None,
+    ) -> None:
+        self.loop = loop
+        self.sign_in = sign_in
+        self.router = router
+        self.log = log
+        self.draining = False
+        self.response_rules = response_rules()
+        self.relays: set[HttpClientLeg] = set()
+        self._admission = admission
+        self._legs: set[HttpClientLeg] = set()
+        self._all_gone = asyncio.Event()
+        self._connections: dict[str, ServerConnections] = {}
+        self._numbers = count(1)
+        self._request_prefix = str(uuid.uuid4())[:24].encode()
+        self._pools: dict[tuple[object, ...], Pool] = {}
+        self._destinations: dict[int, Destination] = {}
+        self._sweeps = 0
+        self._configure(configuration, client_context)
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def reload(self, configuration: Configuration, client_context: Callable[[Server], ssl.SSLContext]) -> None:
+        """Use another configuration from the next request on; responses under way are finished."""
+        for pool in self._pools.values():
+            pool.retire()
+        self._configure(configuration, client_context)
+
+    def _configure(self, configuration: Configuration, client_context: Callable[[Server], ssl.SSLContext]) -> None:
+        front_end, organization, server = configuration.front_end, configuration.organization, configuration.server
+        self.configuration = configuration
+        self.limits = front_end.limits
+        self.clear_passwords = front_end.allow_clear_passwords
+        self.log_requests = front_end.log_requests
+        self.realm = organization.name
+        self.name = server.name.encode("ascii", "replace")
+        self.via_line = b"Via: 1.1 %b\r\n" % self.name
+        self.request_rules = request_rules(s.sign_in.http_header for s in organization.servers.values())
+        self._client_context = client_context
+        self._pools = {}
+        self._destinations = {}
+        for name, connections in self._connections.items():
+            connections.pools.clear()
+            if name in organization.servers:
+                connections.limit = organization.servers[name].max_connections
+        own = [d.external_url for d in organization.virtual_directories if d.server == server.name and d.external_url]
+        names = [urlsplit(url).hostname or "" for url in own]
+        arrays = [a.fqdn for a in organization.arrays.values() if server.name in a.members]
+        accepted = [*names, *arrays, server.fqdn]
+        self.external_name = next(name for name in accepted if name)
+        self._accepted_names = {name.lower() for name in accepted if name}
+        self.default_host = self.external_name.encode("ascii", "ignore")
+        ports = [e.port for e in server.endpoints if e.protocol is Protocol.HTTPS and e.tls is TlsMode.IMPLICIT]
+        self._secure_port = b"" if not ports or 443 in ports else b":%d" % ports[0]
+
+    # --- for the listeners and the service
+
+    def protocol(self, *, tls: bool, proxy: ProxyHeader | None = None) -> HttpClientLeg:
+        """The protocol of a new client connection."""
+        return HttpClientLeg(self, tls=tls, proxy=proxy)
+
+    async def drain(self, seconds: float) -> None:
+        """Close idle connections now, the others after their response, all of them when `seconds` have passed."""
+        self.draining = True
+        for leg in list(self._legs):
+            if leg.phase is Phase.IDLE:
+                leg.close("drained")
+        try:
+            async with asyncio.timeout(seconds):
+                while self._legs:
+                    self._all_gone.clear()
+                    await self._all_gone.wait()
+        except TimeoutError:
+            for leg in list(self._legs):
+                leg.cut("drained at the deadline")
+        self._sweeper.cancel()
+        for pool in self._pools.values():
+            pool.retire()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """One entry a client connection."""
+        return [leg.describe() for leg in self._legs]
+
+    # --- for the legs
+
+    def enter(self, leg: HttpClientLeg) -> bool:
+        """A connection has come; False when there are too many."""
+        welcome = not self.draining and (self._admission is None or self._admission.arrive(leg.address[0]))
+        leg.admitted = welcome and self._admission is not None
+        self._legs.add(leg)
+        return welcome
+
+    def settle(self, leg: HttpClientLeg) -> None:
+        """The connection has carried a signed-in request: it is no stranger any more."""
+        if self._admission is not None and leg.admitted:
+            self._admission.settle(leg.address[0])
+
+    def leave(self, leg: HttpClientLeg, reason: str, seconds: float) -> None:
+        """The connection is gone: one log line."""
+        self._legs.discard(leg)
+        if self._admission is not None and leg.admitted:
+            self._admission.leave(leg.address[0], settled=leg.settled)
+        if not self._legs:
+            self._all_gone.set()
+        self.log.info(
+            "http.connection",
+            session=leg.session,
+            client=leg.address[0],
+            user=next(iter(leg.users)) if len(leg.users) == 1 else "",
+            users=len(leg.users),
+            requests=leg.requests,
+            outcome="signed in" if leg.users else "no sign-in",
+            reason=reason,
+            seconds=round(seconds, 3),
+            bytes_in=leg.bytes_in,
+            bytes_out=leg.bytes_out,
+        )
+
+    def refused(self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | None = None) -> None:
+        """A request was refused or failed: one log line each, when it happens (field case 101)."""
+        self.log.info(
+            "http.refused",
+            session=leg.session,
+            client=leg.address[0],
+            status=status,
+            reason=reason,
+            user=(exchange.user_name if exchange is not None else "")
+            or (leg.credentials[0] if leg.credentials else ""),
+            server=exchange.server_name if exchange is not None else "",
+            request_id=exchange.request_id if exchange is not None else "",
+        )
+
+    def request_done(self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | None = None) -> None:
+        """The line for a request, where the configuration wants one."""
+        self.log.info(
+            "http.request",
+            session=leg.session,
+            client=leg.address[0],
+            user=exchange.user_name if exchange is not None else "",
+            method=leg.reader.method.decode(),
+            path=path[:MAX_LOGGED_PATH],
+            status=status,
+            server=exchange.server_name if exchange is not None else "",
+            request_id=exchange.request_id if exchange is not None else "",
+        )
+
+    def new_session(self) -> str:
+        """An id for the log lines of one connection."""
+        return f"{self._request_prefix[:8].decode()}-{next(self._numbers):x}"
+
+    def new_request_id(self) -> bytes:
+        """An id for one request, in the form of a GUID."""
+        return b"%b%012x" % (self._request_prefix, next(self._numbers))
+
+    def has_passed(self, via: bytes) -> bool:
+        """Whether `Via` says that this front end has had the request before (SPEC C11)."""
+        return any(hop.split()[1:2] == [self.name] for hop in via.split(b","))
+
+    def secure_origin(self, host: bytes | None) -> bytes:
+        """Where a client on a clear listener is sent; a name that is not ours is not repeated."""
+        name = host_name(host) if host else ""
+        if name not in self._accepted_names:
+            name = self.external_name
+        return b"https://%b%b" % (name.encode("ascii", "ignore"), self._secure_port)
+
+    def destination(self, target: Target) -> Destination:
+        """The destination of a decision's target. The router answers the same object until something changes."""
+        found = self._destinations.get(id(target))
+        if found is not None and found.target is target:
+            return found
+        if len(self._destinations) >= MAX_DESTINATIONS:
+            self._destinations.clear()
+        server = self.configuration.organization.servers[target.server]
+        made = Destination(target, server, self.configuration.server.name, self._pool(target, server))
+        self._destinations[id(target)] = made
+        return made
+
+    def _pool(self, target: Target, server: Server) -> Pool:
+        endpoint = target.endpoint
+        key = (server.name, endpoint.address, endpoint.port, endpoint.tls, endpoint.tls_name, server.sign_in.http)
+        pool = self._pools.get(key)
+        if pool is None:
+            connections = self._connections.get(server.name)
+            if connections is None:
+                connections = self._connections[server.name] = ServerConnections(server.max_connections)
+            context = self._client_context(server) if endpoint.tls is not TlsMode.CLEAR else None
+            pool = self._pools[key] = Pool(self, connections, server.name, endpoint, context)
+        return pool
+
+    def _sweep(self) -> None:
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.sweep(self.loop.time())
+
+    def sweep(self, now: float) -> None:
+        """End what has passed its deadline at `now`, the loop's time."""
+        for leg in [leg for leg in self._legs if leg.deadline < now and leg.phase is not Phase.RELAYING]:
+            leg.expired()
+        for pool in self._pools.values():
+            pool.sweep(now)
+        self._sweeps += 1
+        if self._sweeps % RELAY_SWEEPS == 0:
+            for leg in list(self.relays):
+                if leg.relay is not None:
+                    leg.relay.sweep(now, self.limits.http_response_seconds, b"")

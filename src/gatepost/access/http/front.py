@@ -1,0 +1,115 @@
+"""The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gatepost.access import tasks
+from gatepost.access.http import well_known
+from gatepost.access.http.answers import RETRY_AFTER, challenge
+from gatepost.access.http.basic import read_basic
+from gatepost.access.http.exchange import Exchange
+from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
+from gatepost.organization.model import Protocol
+from gatepost.wire.http_head import HeadFault, split_target
+from gatepost.wire.http_path import read_path
+
+if TYPE_CHECKING:
+    from gatepost.access.http.client_leg import HttpClientLeg
+
+_HTTPS = Protocol.HTTPS
+_SIGNED_IN = Verdict.SIGNED_IN
+
+
+def begin(leg: HttpClientLeg) -> None:
+    """Start on the request that `leg.reader` holds. Raises `HeadFault` when it must be refused as malformed."""
+    reader = leg.reader
+    door = leg.door
+    kept = reader.kept
+    host = kept.get(b"host")
+    target = reader.target
+    if leg.host_changed(host) or target[:1] != b"/":
+        target = split_target(target, host, http_1_0=reader.http_1_0)
+        leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
+        leg.forwarded = _forwarded_lines(leg, host)
+    if target == b"*":
+        leg.answer(204 if reader.method == b"OPTIONS" else 400)
+        return
+    expect = kept.get(b"expect")
+    if expect is not None and expect.lower() != b"100-continue":
+        raise HeadFault(417, "unknown expectation")
+    path, query, route = read_path(target)
+    if not leg.tls and not door.clear_passwords:
+        leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), path, query))
+        return
+    if well_known.concerns(route) and well_known.answer(leg, route, query):
+        return
+    authorization = kept.get(b"authorization")
+    if authorization is None or authorization != leg.authorization:
+        leg.authorization = authorization
+        leg.credentials = read_basic(authorization)
+        leg.lines_for = (None, None)
+    credentials = leg.credentials
+    if credentials is None:
+        ask_to_sign_in(leg, "no credentials")
+        return
+    jmap = well_known.directory_path(door.configuration.organization, "jmap") if route == well_known.JMAP else None
+    exchange = leg.exchange = Exchange(leg, path, query, jmap or route, verbatim=jmap is not None)
+    result = door.sign_in.password_now(credentials[0], credentials[1], _HTTPS)
+    if result is None:
+        tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
+    elif result.verdict is _SIGNED_IN:
+        exchange.signed_in(result)
+    else:
+        _judged(exchange, result, door.loop.time())
+
+
+async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
+    door = exchange.leg.door
+    started = door.loop.time()
+    try:
+        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS)
+    except DirectoryUnavailable as error:
+        result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
+    _judged(exchange, result, started)
+
+
+def _judged(exchange: Exchange, result: SignInResult, started: float) -> None:
+    if exchange.over:
+        return
+    leg = exchange.leg
+    verdict = result.verdict
+    if verdict is _SIGNED_IN and result.user is not None:
+        exchange.signed_in(result)
+    elif verdict is Verdict.WRONG_CREDENTIALS:
+        # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
+        door = leg.door
+        door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _wrong, exchange, result.reason)
+    elif verdict is Verdict.PROTOCOL_NOT_ALLOWED:
+        exchange.refuse(403, result.reason or verdict.value)
+    else:
+        exchange.refuse(503, result.reason or verdict.value, fields=RETRY_AFTER)
+
+
+def _wrong(exchange: Exchange, reason: str) -> None:
+    if not exchange.over:
+        exchange.end()
+        ask_to_sign_in(exchange.leg, reason or "wrong credentials")
+
+
+def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
+    """401, the only place that says it: credentials are missing or were judged wrong."""
+    leg.door.refused(leg, 401, reason)
+    leg.answer(401, fields=challenge(leg.door.realm))
+
+
+def _forwarded_lines(leg: HttpClientLeg, host: bytes | None) -> bytes:
+    """What the server is told of the client (RFC 7239, and the older fields)."""
+    address = leg.address[0].partition("%")[0].encode("ascii", "ignore")
+    node = b'"[%b]"' % address if b":" in address else address
+    scheme = b"https" if leg.tls else b"http"
+    host = host or leg.door.default_host
+    return (
+        b'Forwarded: for=%b;host="%b";proto=%b\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n'
+        % (node, host, scheme, address, scheme, host)
+    )

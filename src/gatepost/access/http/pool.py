@@ -1,0 +1,183 @@
+"""Kept-alive connections to servers.
+
+A `Pool` holds connections that are alike in everything that matters: server, address, port, TLS mode and name, the
+form of sign-in. A `ServerConnections` counts the connections of all pools of one server and keeps the queue of those
+who wait for one (SPEC B4). A connection that a server has bound to a user never comes back to a pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gatepost.access import tasks
+from gatepost.access.http.server_leg import HttpServerLeg
+from gatepost.organization.model import Endpoint, TlsMode
+
+if TYPE_CHECKING:
+    from gatepost.access.http.door import HttpDoor
+    from gatepost.access.http.exchange import Exchange
+
+MAX_IDLE = 256
+"""Unused connections of one pool; the last used are used first, so that the rest grow old."""
+WAIT_SECONDS = 2.0
+"""A request over the server's bound waits this long for a connection, then it is told to come back."""
+MAX_WAITING = 1000
+"""Requests that wait for one server; more would only wait in vain."""
+
+
+class ServerConnections:
+    """All connections of this worker to one server."""
+
+    __slots__ = ("limit", "open", "pools", "waiting")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+        self.pools: list[Pool] = []
+        self.waiting: deque[Exchange] = deque()
+
+    def __repr__(self) -> str:
+        idle = sum(len(pool.idle) for pool in self.pools)
+        return f"<ServerConnections open={self.open} idle={idle} waiting={len(self.waiting)}>"
+
+    def freed(self) -> None:
+        """A connection is gone: the first who waits may open another."""
+        self.open -= 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait in, as far as there is room."""
+        while self.waiting and self.open < self.limit:
+            exchange = self.waiting.popleft()
+            if exchange.stop_waiting():
+                exchange.destination.pool.connect(exchange)
+
+    def close_one_idle(self) -> bool:
+        """Close an unused connection of whatever pool, to make room."""
+        for pool in self.pools:
+            while pool.idle:
+                leg = pool.idle.pop(0)
+                if not leg.closed:
+                    leg.abandon()
+                    return True
+        return False
+
+
+class Pool:
+    """Connections that any request for one kind of destination may use."""
+
+    __slots__ = ("_context", "_door", "_endpoint", "_server", "idle", "retired", "server_name")
+
+    def __init__(
+        self, door: HttpDoor, server: ServerConnections, name: str, endpoint: Endpoint, context: ssl.SSLContext | None
+    ) -> None:
+        self._door = door
+        self._server = server
+        self._endpoint = endpoint
+        self._context = context
+        self.server_name = name
+        self.idle: list[HttpServerLeg] = []
+        self.retired = False
+        """The configuration has changed since: connections are closed instead of kept."""
+        server.pools.append(self)
+
+    def take(self) -> HttpServerLeg | None:
+        """An unused connection that is still open, if there is one."""
+        idle = self.idle
+        while idle:
+            leg = idle.pop()
+            if not leg.closed:
+                return leg
+        return None
+
+    def give_back(self, leg: HttpServerLeg, now: float) -> None:
+        """`leg` is free again: for the first who waits, or to be kept."""
+        server = self._server
+        if server.waiting:
+            self._hand_on(leg)
+        elif self.retired or len(self.idle) >= MAX_IDLE:
+            leg.abandon()
+        else:
+            leg.idle_until = now + leg.keep_seconds
+            self.idle.append(leg)
+
+    def _hand_on(self, leg: HttpServerLeg) -> None:
+        waiting = self._server.waiting
+        while waiting:
+            exchange = waiting.popleft()
+            if not exchange.stop_waiting():
+                continue
+            if exchange.destination.pool is self and not self.retired:
+                exchange.connected(leg)
+                return
+            waiting.appendleft(exchange.wait_again())
+            break
+        # Another kind of connection is wanted: when this one is gone there is room for it.
+        leg.abandon()
+
+    def ask(self, exchange: Exchange) -> None:
+        """Open a connection for `exchange`, or let it wait until there is room."""
+        server = self._server
+        if server.open < server.limit and not server.waiting:
+            self.connect(exchange)
+        elif len(server.waiting) >= MAX_WAITING:
+            exchange.unreachable("too many requests wait for the server", refused=False)
+        else:
+            server.waiting.append(exchange.wait(WAIT_SECONDS))
+            server.close_one_idle()
+
+    def connect(self, exchange: Exchange) -> None:
+        """Open a connection for `exchange`; the count is taken at once."""
+        self._server.open += 1
+        tasks.start(self._connect(exchange), f"http connect {self._server} {self.server_name}")
+
+    async def _connect(self, exchange: Exchange) -> None:
+        endpoint = self._endpoint
+        leg = HttpServerLeg(self._door.response_rules, self._server, self)
+        secure = endpoint.tls is not TlsMode.CLEAR
+        try:
+            async with asyncio.timeout(self._door.limits.connect_seconds):
+                await self._door.loop.create_connection(
+                    lambda: leg,
+                    endpoint.address,
+                    endpoint.port,
+                    ssl=self._context if secure else None,
+                    server_hostname=(endpoint.tls_name or endpoint.address) if secure else None,
+                )
+            if leg.closed:
+                raise ConnectionResetError("closed at once")
+        except OSError as error:
+            leg.not_counted()
+            self._server.freed()
+            exchange.unreachable(_reason(error), refused=True)
+            return
+        except BaseException:
+            leg.not_counted()
+            self._server.freed()
+            raise
+        if exchange.over:
+            self.give_back(leg, self._door.loop.time())
+        else:
+            exchange.connected(leg)
+
+    def sweep(self, now: float) -> None:
+        """Close what has not been used for long. The list is in order of use, the oldest first."""
+        while self.idle and (self.idle[0].closed or self.idle[0].idle_until < now):
+            self.idle.pop(0).abandon()
+
+    def retire(self) -> None:
+        """Close unused connections; those in use are closed after their response."""
+        self.retired = True
+        while self.idle:
+            self.idle.pop().abandon()
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate refused: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return "connecting took too long"
+    return f"cannot connect: {error.strerror or error or type(error).__name__}"

@@ -1,0 +1,73 @@
+"""The head that a client gets for a server's response."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gatepost.wire.http_body import Body, LengthBody
+from gatepost.wire.http_head import RequestReader, ResponseReader
+
+if TYPE_CHECKING:
+    from gatepost.access.http.destination import Destination
+
+_BINDING_SCHEMES = (b"ntlm", b"negotiate", b"kerberos")
+
+
+class Framing(Enum):
+    """How the body goes to the client."""
+
+    AS_IS = "as is"
+    """None, or of the length in the head."""
+    CHUNKED = "chunked"
+    UNTIL_CLOSE = "until close"
+    """A client of HTTP/1.0 and a body of unknown length."""
+
+
+def response_head(
+    reader: ResponseReader,
+    request: RequestReader,
+    body: Body | None,
+    destination: Destination,
+    request_id: bytes,
+    origin: bytes,
+    *,
+    keep: bool,
+) -> tuple[Framing, list[bytes]]:
+    """How the body goes on, and the parts of the head with its empty line. `origin` is the client's name for us."""
+    kept = reader.kept
+    parts = [reader.status_line, *reader.passed]
+    if len(kept) > 1 or (kept and b"content-length" not in kept):
+        _add_kept(parts, kept, destination, origin)
+    framing = Framing.AS_IS
+    if body is None:
+        # HEAD and 304 announce the length of what they leave out.
+        if reader.length is not None and reader.status != 204:
+            parts.append(b"Content-Length: %d\r\n" % reader.length)
+    elif type(body) is LengthBody:
+        parts.append(b"Content-Length: %d\r\n" % (reader.length or 0))
+    elif request.http_1_0:
+        framing = Framing.UNTIL_CLOSE
+    else:
+        framing = Framing.CHUNKED
+        parts.append(b"Transfer-Encoding: chunked\r\n")
+    if not keep:
+        parts.append(b"Connection: close\r\n")
+    parts += (destination.response_lines, request_id, b"\r\n\r\n")
+    return framing, parts
+
+
+def _add_kept(parts: list[bytes], kept: dict[bytes, bytes], destination: Destination, origin: bytes) -> None:
+    for name, label in ((b"location", b"Location"), (b"content-location", b"Content-Location")):
+        url = kept.get(name)
+        if url is not None:
+            parts.append(b"%b: %b\r\n" % (label, destination.client_url(url, origin)))
+    # What a server says of sign-in is between it and us, on a connection that the client is not on: it ends here.
+
+
+def binds(kept: dict[bytes, bytes]) -> bool:
+    """Whether a response says that its connection belongs to the request's user (NTLM, Negotiate: RFC 4559)."""
+    if b"persistent-auth" in kept:
+        return True
+    challenge = kept.get(b"www-authenticate")
+    return challenge is not None and any(scheme in challenge.lower() for scheme in _BINDING_SCHEMES)

@@ -1,0 +1,127 @@
+"""What we answer before anybody signs in, whatever mailbox server is down (field case 25).
+
+`/.well-known/caldav` and `carddav` (RFC 6764), autodiscover and autoconfig for mail programs, the root.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from gatepost.access.http.answers import page
+from gatepost.organization.model import Endpoint, Organization, Protocol, Server, TlsMode
+
+if TYPE_CHECKING:
+    from gatepost.access.http.client_leg import HttpClientLeg
+
+JMAP = "/.well-known/jmap"
+"""Goes to the user's own server (RFC 8620 section 2.2): the exchange sends it there under this path."""
+AUTOCONFIG = ("/.well-known/autoconfig/mail/config-v1.1.xml", "/mail/config-v1.1.xml")
+DAV_SERVICES = {"/.well-known/caldav": ("caldav", "dav"), "/.well-known/carddav": ("carddav", "dav")}
+_XML = b"application/xml; charset=utf-8"
+
+
+def concerns(route: str) -> bool:
+    """Whether a path may be one that is answered here; costs next to nothing for all others."""
+    return route == "/" or route[1:13].lower() in {".well-known/", "autodiscover"} or route == AUTOCONFIG[1]
+
+
+def answer(leg: HttpClientLeg, route: str, query: bytes) -> bool:
+    """Answer the request of `leg` if its path is one of ours; False: it goes on like any other."""
+    organization = leg.door.configuration.organization
+    path = route.rstrip("/").lower() or "/"
+    if path in DAV_SERVICES:
+        _redirect(leg, directory_path(organization, *DAV_SERVICES[path]), b"/", status=301)
+    elif path in AUTOCONFIG:
+        leg.answer(
+            200, autoconfig(leg.door.configuration.server, organization, leg.door.external_name), content_type=_XML
+        )
+    elif path.startswith("/autodiscover/"):
+        return _autodiscover(leg, path, query, organization)
+    elif path == "/":
+        owa = directory_path(organization, "owa")
+        if owa is None:
+            leg.answer(
+                200, page(organization.name, "The mail service is running."), content_type=b"text/html; charset=utf-8"
+            )
+        else:
+            _redirect(leg, owa, b"/", status=302)
+    else:
+        return False
+    return True
+
+
+def directory_path(organization: Organization, *services: str) -> str | None:
+    """The path of the first virtual directory that offers one of `services`."""
+    for service in services:
+        for directory in organization.virtual_directories:
+            if directory.service == service:
+                return directory.path.rstrip("/")
+    return None
+
+
+def _redirect(leg: HttpClientLeg, path: str | None, end: bytes, *, status: int) -> None:
+    if path is None:
+        leg.answer(404)
+    else:
+        leg.answer(status, b"", fields=b"Location: %b%b\r\n" % (path.encode("ascii", "ignore"), end))
+
+
+def _autodiscover(leg: HttpClientLeg, path: str, query: bytes, organization: Organization) -> bool:
+    """Outlook's two ways to ask. An organization with its own autodiscover directory answers them there."""
+    if directory_path(organization, "autodiscover") is not None:
+        return False
+    name = leg.door.external_name
+    if path == "/autodiscover/autodiscover.json":
+        found = directory_path(organization, "activesync", "eas")
+        wanted = b"protocol=activesync" in query.lower()
+        if not wanted or found is None:
+            leg.answer(404, b'{"ErrorCode":"ProtocolNotSupported","ErrorMessage":""}', content_type=b"application/json")
+        else:
+            body = json.dumps({"Protocol": "ActiveSync", "Url": f"https://{name}{found}"}).encode()
+            leg.answer(200, body, content_type=b"application/json")
+    elif path == "/autodiscover/autodiscover.xml":
+        leg.answer(200, autodiscover(leg.door.configuration.server, name), content_type=_XML)
+    else:
+        leg.answer(404)
+    return True
+
+
+def _mail_endpoints(server: Server) -> list[Endpoint]:
+    """IMAP and POP3 endpoints that a client outside may use: with TLS, implicit first."""
+    found = [e for e in server.endpoints if e.protocol in {Protocol.IMAP, Protocol.POP3} and e.tls is not TlsMode.CLEAR]
+    return sorted(found, key=lambda e: (e.protocol is Protocol.POP3, e.tls is not TlsMode.IMPLICIT))
+
+
+def autoconfig(server: Server, organization: Organization, name: str) -> bytes:
+    """Mozilla's autoconfig, version 1.1."""
+    domain = escape(organization.default_domain or name)
+    incoming = "".join(
+        f'<incomingServer type="{e.protocol.value}"><hostname>{escape(name)}</hostname><port>{e.port}</port>'
+        f"<socketType>{'SSL' if e.tls is TlsMode.IMPLICIT else 'STARTTLS'}</socketType>"
+        "<username>%EMAILADDRESS%</username><authentication>password-cleartext</authentication></incomingServer>"
+        for e in _mail_endpoints(server)
+    )
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?><clientConfig version="1.1"><emailProvider id="{domain}">'
+        f"<domain>{domain}</domain><displayName>{escape(organization.name)}</displayName>{incoming}"
+        "</emailProvider></clientConfig>\n"
+    ).encode()
+
+
+def autodiscover(server: Server, name: str) -> bytes:
+    """Outlook's plain XML answer (MS-OXDSCLI) with the implicit-TLS endpoints."""
+    protocols = "".join(
+        f"<Protocol><Type>{e.protocol.value.upper()}</Type><Server>{escape(name)}</Server><Port>{e.port}</Port>"
+        "<SPA>off</SPA><SSL>on</SSL><AuthRequired>on</AuthRequired></Protocol>"
+        for e in _mail_endpoints(server)
+        if e.tls is TlsMode.IMPLICIT
+    )
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>'
+        '<Autodiscover xmlns="http://schemas.microsoft.com/exchange/autodiscover/responseschema/2006">'
+        '<Response xmlns="http://schemas.microsoft.com/exchange/autodiscover/outlook/responseschema/2006a">'
+        f"<Account><AccountType>email</AccountType><Action>settings</Action>{protocols}</Account>"
+        "</Response></Autodiscover>\n"
+    ).encode()

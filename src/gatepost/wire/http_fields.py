@@ -1,0 +1,84 @@
+"""Which header fields pass through the front door, which never do, and which it looks at itself.
+
+A field is `PASSED` as it came, `DROPPED` (hop-by-hop, RFC 9110 section 7.6.1, or one that a server would believe
+if a client forged it) or `KEPT`: taken out of the head and put in a table for the machine that reads the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+PASSED, DROPPED, KEPT = range(3)
+
+HOP_BY_HOP = frozenset({
+    b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+    b"http2-settings",
+})  # fmt: skip
+"""Fields of one connection; `connection`, `transfer-encoding` and `upgrade` are read before they are dropped."""
+
+FORGEABLE = frozenset({
+    b"forwarded", b"x-real-ip", b"x-client-ip", b"client-ip", b"true-client-ip", b"x-cluster-client-ip", b"x-host",
+    b"x-original-url", b"x-original-host", b"x-rewrite-url", b"proxy", b"x-request-id", b"request-id", b"x-feserver",
+    b"x-beserver", b"x-targetbeserver", b"x-targetserver", b"x-remote-user", b"remote-user", b"x-commonaccesstoken",
+    b"x-isfromcafe", b"x-proxyuri",
+})  # fmt: skip
+"""What servers believe of a front door, so that no client may say it (SPEC C14)."""
+
+FORGEABLE_PREFIXES = (b"x-forwarded", b"x-backend", b"x-webobjects-")
+"""The last are SOGo's: it takes the user's name from one of them."""
+
+REQUEST_KEPT = frozenset({
+    b"host", b"authorization", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect",
+    b"destination", b"if", b"via",
+})  # fmt: skip
+RESPONSE_KEPT = frozenset({
+    b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"location", b"content-location",
+    b"www-authenticate", b"persistent-auth", b"keep-alive",
+})  # fmt: skip
+REPEATABLE = frozenset({b"connection", b"upgrade", b"if", b"via", b"www-authenticate", b"keep-alive"})
+"""Kept fields that may come twice: their values are joined by commas. Any other twice is a fault."""
+
+MAX_REMEMBERED = 1024
+"""Spellings of names whose kind is remembered: a strange client cannot make the table grow."""
+
+
+class FieldRules:
+    """The kind of a field by its name as it was spelled; remembered, since clients spell few names again and again."""
+
+    __slots__ = ("_dropped", "_kept", "_prefixes", "_remembered")
+
+    def __init__(self, kept: frozenset[bytes], dropped: Iterable[bytes], prefixes: tuple[bytes, ...] = ()) -> None:
+        self._kept = kept
+        self._dropped = frozenset(dropped) - kept
+        self._prefixes = prefixes
+        self._remembered: dict[bytes, int] = {}
+
+    def kind(self, name: bytes) -> int:
+        """`PASSED`, `DROPPED` or `KEPT`."""
+        found = self._remembered.get(name)
+        return self._kind_anew(name) if found is None else found
+
+    def _kind_anew(self, name: bytes) -> int:
+        low = name.lower()
+        if low in self._kept:
+            kind = KEPT
+        # Gateway interfaces read `_` as `-`: X_Remote_User would become X-Remote-User. nginx drops such names too.
+        elif low in self._dropped or (self._prefixes and (b"_" in low or low.startswith(self._prefixes))):
+            kind = DROPPED
+        else:
+            kind = PASSED
+        if len(self._remembered) < MAX_REMEMBERED:
+            self._remembered[name] = kind
+        return kind
+
+
+def request_rules(trusted_headers: Iterable[str]) -> FieldRules:
+    """Rules for clients' requests; `trusted_headers` name users at servers, so no client may send one."""
+    trusted = {name.lower().encode("ascii", "ignore") for name in trusted_headers}
+    return FieldRules(REQUEST_KEPT, HOP_BY_HOP | FORGEABLE | trusted, FORGEABLE_PREFIXES)
+
+
+def response_rules() -> FieldRules:
+    """Rules for servers' responses: our own diagnostic fields replace theirs (SPEC C14)."""
+    own = {b"x-feserver", b"x-beserver", b"x-targetbeserver", b"request-id", b"x-request-id"}
+    return FieldRules(RESPONSE_KEPT, (HOP_BY_HOP | own) - {b"proxy-authenticate"})
