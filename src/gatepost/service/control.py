@@ -339,8 +339,8 @@ class Channel:
         self._waiting.clear()
 
 
-def receive_first(sock: socket.socket, reader: FrameReader, seconds: float) -> tuple[Message, list[int]]:
-    """The first message, before there is a loop. Raises TimeoutError, `ControlError`."""
+def receive_first(sock: socket.socket, reader: FrameReader, seconds: float) -> list[tuple[Message, list[int]]]:
+    """The first message and what came along with it, before there is a loop. Raises TimeoutError, `ControlError`."""
     sock.settimeout(seconds)
     while True:
         data, descriptors = receive_with_descriptors(sock)
@@ -348,4 +348,4 @@ def receive_first(sock: socket.socket, reader: FrameReader, seconds: float) -> t
             raise ControlError("the supervisor is gone")
         messages = reader.feed(data, descriptors)
         if messages:
-            return messages[0]
+            return messages

@@ -6,12 +6,14 @@ sides run the same code on the same bytes, and no worker opens an operator's fil
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gatepost.access.tls import server_context
 from gatepost.configuration.load import LocatedFinding, load
-from gatepost.configuration.settings import Configuration
+from gatepost.configuration.settings import Configuration, FrontEnd
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """One file of the configuration. The largest is the organization; a thousand servers are about 300 kB."""
@@ -70,6 +72,16 @@ def load_and_record(path: str, server: str | None, version: int) -> Record:
     if loaded.configuration is None:
         raise Invalid(texts or [f"{path} cannot be used"])
     return Record(path, server, replace(loaded.configuration, version=version), recorder.files, tuple(texts))
+
+
+def check_key_pair(front_end: FrontEnd) -> None:
+    """Raises `Invalid` when listeners could not use the certificate and private key."""
+    try:
+        server_context(front_end, "imap")
+    except (ssl.SSLError, ValueError) as fault:
+        raise Invalid(
+            [f"front_end.certificate, private_key: {fault}. Give a PEM chain and the key that belongs to it."]
+        ) from fault
 
 
 def rebuild(path: str, server: str | None, files: Mapping[str, bytes], version: int) -> Configuration:

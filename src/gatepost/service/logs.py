@@ -63,6 +63,11 @@ class LineWriter:
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that lines go to, or will from the next batch on."""
+        return self._descriptor if self._next_descriptor is None else self._next_descriptor
+
     def write(self, line: bytes) -> None:
         """Hands over one line, newline included."""
         with self._lock:

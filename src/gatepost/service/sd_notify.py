@@ -10,6 +10,9 @@ import socket
 import time
 from collections.abc import MutableMapping
 
+STOP_MARGIN_SECONDS = 15.0
+"""From the drain's deadline until the last process must have ended."""
+
 
 class Notifier:
     """Sends to `NOTIFY_SOCKET`; does nothing without one. Takes the variables out of `environment`, so that workers
@@ -29,9 +32,11 @@ class Notifier:
         # systemd matches the time with its own to tell this reload from an earlier one (sd_notify(3), RELOADING=1).
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
-    def stopping(self, status: str) -> None:
-        """The service ends."""
-        self._send(f"STOPPING=1\nSTATUS={status}")
+    def stopping(self, status: str, seconds: float) -> None:
+        """The service ends, at the latest in `seconds` and a little."""
+        # The drain may be configured longer than the unit's TimeoutStopSec: without this it would be cut short.
+        microseconds = int((seconds + STOP_MARGIN_SECONDS) * 1_000_000)
+        self._send(f"STOPPING=1\nSTATUS={status}\nEXTEND_TIMEOUT_USEC={microseconds}")
 
     def status(self, status: str) -> None:
         """One line for `systemctl status`."""

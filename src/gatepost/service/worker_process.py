@@ -40,6 +40,7 @@ class WorkerProcess:
         """Starts the process. Raises OSError."""
         self.slot = slot
         self.state = State.STARTING
+        self.was_ready = False
         self.failure = ""
         """What the worker said about why it cannot start."""
         self._on_message = on_message
@@ -112,6 +113,7 @@ class WorkerProcess:
                 return
             case Ready() if self.state is State.STARTING:
                 self.state = State.READY
+                self.was_ready = True
             case Failed():
                 self.failure = message.reason
         self._on_message(self, message)

@@ -1,0 +1,107 @@
+"""What a worker runs inside its process: the port, and how the real one is put together."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, cast
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access.front_door import FrontDoor
+from gatepost.access.router import Router
+from gatepost.activemanager.sqlite import SqliteRegistryWatch
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.sign_in import SignInService
+from gatepost.directory.sqlite import SqliteDirectory
+from gatepost.directory.tokens import JwtVerifier
+
+
+class Core(Protocol):
+    """The part of a worker that serves clients (`access.front_door.FrontDoor`)."""
+
+    async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
+        """Accept connections on bound, listening sockets, by endpoint name. Owns the sockets from then on."""
+        ...
+
+    def close_listeners(self, names: Iterable[str]) -> None:
+        """Close the listeners of these endpoints; their sessions go on."""
+        ...
+
+    def reload(self, configuration: Configuration) -> None:
+        """Use another configuration for what begins later; sessions stay. Raises when it cannot."""
+        ...
+
+    async def drain(self, seconds: float) -> None:
+        """Accept nothing more and return when the last session has ended; those left after `seconds` are ended."""
+        ...
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """One dict a client session."""
+        ...
+
+
+CoreFactory = Callable[[Configuration, FilteringBoundLogger], Awaitable[Core]]
+"""Called on the worker's loop, after privileges have been dropped."""
+
+DEFAULT_CORE = "gatepost.service.core:front_door"
+
+
+def factory(name: str) -> CoreFactory:
+    """The factory called `module:function`. Tests name their own; ours is `DEFAULT_CORE`."""
+    module, _, function = name.partition(":")
+    return cast(CoreFactory, getattr(importlib.import_module(module), function))
+
+
+async def front_door(configuration: Configuration, log: FilteringBoundLogger) -> Core:
+    """Directory, sign-in, registry watch and router, joined to a front door.
+
+    A missing directory or registry is no fault here: it is logged, sign-ins are answered as temporarily unavailable,
+    and the file is taken up when it comes. Raises `ssl.SSLError` and ValueError for a bad key pair or token key.
+    """
+    loop = asyncio.get_running_loop()
+    front_end, domain = configuration.front_end, configuration.organization.default_domain
+    directory = SqliteDirectory(front_end.directory, loop)
+    directory.start()
+    registry = SqliteRegistryWatch(front_end.registry, loop)
+    registry.start()
+    verifier = JwtVerifier(front_end.token, domain) if front_end.token is not None else None
+    sign_in = SignInService(directory, domain, waiting_limit=front_end.limits.password_checks, token_verifier=verifier)
+    router = Router(configuration, registry.view)
+    registry.on_change(router.set_view)
+    return WiredFrontDoor(configuration, loop, sign_in, router, log, closers=(sign_in, registry, directory))
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+class WiredFrontDoor(FrontDoor):
+    """A front door that owns what it was built from: the router follows each reload, the stores end with the drain."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        loop: asyncio.AbstractEventLoop,
+        sign_in: SignInService,
+        router: Router,
+        log: FilteringBoundLogger,
+        *,
+        closers: tuple[_Closing, ...],
+    ) -> None:
+        super().__init__(configuration, loop, sign_in, router, log)
+        self._router = router
+        self._closers = closers
+
+    def reload(self, configuration: Configuration) -> None:
+        """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
+        super().reload(configuration)
+        self._router.set_configuration(configuration)
+
+    async def drain(self, seconds: float) -> None:
+        """As `FrontDoor.drain`; then lets go of the stores."""
+        await super().drain(seconds)
+        for closer in self._closers:
+            closer.close()

@@ -1,0 +1,117 @@
+"""The operators' socket: a Unix socket beside the registry, for the account that runs the supervisor only (mode 0600).
+
+One request a connection: `StatusRequest` in, `ServiceStatus` out, in the frames of `control`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access import tasks
+from gatepost.configuration.settings import Configuration, FrontEnd
+from gatepost.service.control import Channel, FrameReader, Message, ServiceStatus, StatusRequest, encode, receive_first
+
+MAX_CONNECTIONS = 16
+"""Operators' commands at once; more wait in the listen queue."""
+
+
+def socket_path(front_end: FrontEnd) -> Path:
+    """Where the operators' socket of a front end is."""
+    return Path(front_end.registry).parent / f"gatepost-{front_end.server}.sock"
+
+
+@contextlib.contextmanager
+def _short_path(path: Path) -> Iterator[str]:
+    """A name for `path` that fits into a socket address (107 bytes), however deep the folder is."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class OperatorsSocket:
+    """Answers operators. Without it the service still serves: a fault is logged, not raised."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        status: Callable[[], Awaitable[ServiceStatus]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._path = socket_path(configuration.front_end)
+        self._status = status
+        self._loop = asyncio.get_running_loop()
+        self._channels: set[Channel] = set()
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            self._listen()
+        except OSError as fault:
+            log.warning("service.no_operators_socket", path=str(self._path), reason=str(fault))
+
+    def _listen(self) -> None:
+        # A socket left by a supervisor that was killed; the instance lock says that nobody uses it.
+        self._path.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            with _short_path(self._path) as name:
+                self._sock.bind(name)
+        finally:
+            os.umask(before)
+        self._sock.listen()
+        self._sock.setblocking(False)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except OSError:
+            return
+        if len(self._channels) >= MAX_CONNECTIONS:
+            sock.close()
+            return
+
+        def received(message: Message, descriptors: list[int]) -> None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if isinstance(message, StatusRequest):
+                tasks.start(self._answer(channel), "operators' status")
+            else:
+                closed()
+                channel.close()
+
+        def closed() -> None:
+            self._channels.discard(channel)
+
+        channel = Channel(self._loop, sock, received, closed)
+        self._channels.add(channel)
+
+    async def _answer(self, channel: Channel) -> None:
+        channel.send(await self._status())
+
+    def close(self) -> None:
+        """Stops answering and removes the socket."""
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        for channel in self._channels:
+            channel.close()
+        self._path.unlink(missing_ok=True)
+
+
+def ask(path: Path, seconds: float = 10.0) -> ServiceStatus:
+    """The status of the service whose operators' socket is `path`. Blocks. Raises OSError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _short_path(path) as name:
+        sock.settimeout(seconds)
+        sock.connect(name)
+        sock.sendall(encode(StatusRequest()))
+        message, _ = receive_first(sock, FrameReader(), seconds)[0]
+    if not isinstance(message, ServiceStatus):
+        raise ConnectionError("the supervisor answered something else")
+    return message

@@ -1,0 +1,288 @@
+"""The supervisor: owns configuration, listening sockets, log file and workers; serves no client itself.
+
+    SIGHUP ──► read and check everything ──► open what is new ──► tell the workers ──► close what is gone
+    SIGTERM, SIGINT ──► stop listening ──► workers drain ──► end; a second one ends at once
+
+One loop. It keeps root, where it was started so, to read keys, bind low ports and reopen the log at a reload; what
+comes from the network is handled only in workers without privileges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from gatepost.access import tasks
+from gatepost.configuration.settings import Configuration
+from gatepost.organization.model import TlsMode
+from gatepost.service import logs, privileges
+from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
+from gatepost.service.core import DEFAULT_CORE
+from gatepost.service.fleet import Fleet, StartFailed
+from gatepost.service.loading import Invalid, Record, check_key_pair, load_and_record
+from gatepost.service.operators import OperatorsSocket
+from gatepost.service.sd_notify import Notifier
+from gatepost.service.sockets import AlreadyRunning, Change, InstanceLock, ListenError, Listeners
+
+CONFIRM_SECONDS = 10.0
+"""For all workers to take over a new configuration."""
+STATUS_SECONDS = 2.0
+"""For a worker's answer to a status request."""
+MIN_OPEN_FILES = 65_536
+"""Each session takes two descriptors; workers raise their own limit up to what the supervisor could allow."""
+
+
+class CannotStart(RuntimeError):
+    """The service cannot start. The message has a line for each reason, with its remedy."""
+
+
+class Supervisor:
+    """One front end on this machine: `run` returns the exit status.
+
+    `path` is the configuration file, `server` overrides `front_end.server`, `workers` overrides `front_end.workers`.
+    `core` names the factory of the workers' core; only tests choose another.
+    """
+
+    def __init__(
+        self, path: str, server: str | None = None, workers: int | None = None, *, core: str = DEFAULT_CORE
+    ) -> None:
+        self._path = str(Path(path).absolute())
+        self._server = server
+        self._workers = workers
+        self._core = core
+        self._notifier = Notifier(os.environ)
+        self._listeners = Listeners()
+        self._record: Record
+        self._fleet: Fleet
+        self._operators: OperatorsSocket | None = None
+        self._writer: logs.LineWriter
+        self._stop_signals = 0
+        self._stopped = asyncio.Event()
+        self._reloading = asyncio.Lock()
+
+    async def run(self) -> int:
+        """Starts, serves until told to end, ends. Raises `CannotStart`."""
+        self._record = self._load(1)
+        configuration = self._record.configuration
+        lock = self._lock(configuration)
+        try:
+            self._prepare(configuration)
+            privileges.raise_open_files(MIN_OPEN_FILES)
+            self._log = logs.configure(self._writer, process="supervisor")
+            await self._start(configuration)
+            await self._stopped.wait()
+            self._log.info("service.ended")
+        finally:
+            if self._operators is not None:
+                self._operators.close()
+            if hasattr(self, "_writer"):
+                self._writer.close()
+            lock.release()
+        return 0
+
+    def _load(self, version: int) -> Record:
+        try:
+            record = load_and_record(self._path, self._server, version)
+            configuration = record.configuration
+            if any(e.tls is not TlsMode.CLEAR for e in configuration.server.endpoints):
+                check_key_pair(configuration.front_end)
+            if configuration.front_end.user:
+                privileges.check_can_become(privileges.account(configuration.front_end.user))
+        except (Invalid, privileges.PrivilegeError) as fault:
+            raise CannotStart(str(fault)) from fault
+        return record
+
+    def _lock(self, configuration: Configuration) -> InstanceLock:
+        registry = Path(configuration.front_end.registry)
+        path = registry.parent / f"gatepost-{configuration.front_end.server}.lock"
+        try:
+            return InstanceLock(str(path))
+        except AlreadyRunning as fault:
+            raise CannotStart(str(fault)) from fault
+        except OSError as fault:
+            raise CannotStart(
+                f"The lock file {path} cannot be made: {fault.strerror}. Create the registry's folder, owned by the "
+                f"account in front_end.user."
+            ) from fault
+
+    def _prepare(self, configuration: Configuration) -> None:
+        try:
+            self._listeners.commit(self._listeners.prepare(configuration.server.endpoints, self._slots(configuration)))
+            path = configuration.front_end.log_file
+            self._writer = logs.LineWriter(logs.open_log(path) if path else 1)
+        except ListenError as fault:
+            raise CannotStart(str(fault)) from fault
+        except OSError as fault:
+            raise CannotStart(f"The log file cannot be opened: {fault}. Correct front_end.log_file.") from fault
+
+    async def _start(self, configuration: Configuration) -> None:
+        self._fleet = Fleet(self._core, self._start_message, self._log)
+        self._fleet.drain_seconds = configuration.front_end.limits.drain_seconds
+        self._watch_signals()
+        self._log_warnings()
+        try:
+            await self._fleet.start(self._slots(configuration))
+        except StartFailed as fault:
+            await self._fleet.drain(0)
+            raise CannotStart(f"No worker could start: {fault}") from fault
+        if self._stop_signals:
+            return
+        self._operators = OperatorsSocket(configuration, self.status, self._log)
+        endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
+        self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
+        self._notifier.ready(f"Serving as {configuration.front_end.server}")
+        self._sign_of_life()
+
+    def _log_warnings(self) -> None:
+        for text in self._record.warnings:
+            self._log.warning("configuration.finding", finding=text)
+        if os.geteuid() == 0 and not self._record.configuration.front_end.user:
+            self._log.warning("service.runs_as_root", remedy="set front_end.user to an account for the workers")
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._task(self._reload(), "reload"))
+        loop.add_signal_handler(signal.SIGUSR2, self._renew)
+
+    def _task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        tasks.start(coroutine, name)
+
+    def _sign_of_life(self) -> None:
+        if self._notifier.watchdog_seconds is not None:
+            self._notifier.watchdog()
+            asyncio.get_running_loop().call_later(self._notifier.watchdog_seconds, self._sign_of_life)
+
+    def _slots(self, configuration: Configuration) -> int:
+        return self._workers or configuration.front_end.workers or len(os.sched_getaffinity(0))
+
+    # Messages to workers
+
+    def _common(self, slot: int, names: tuple[str, ...] | None) -> tuple[dict[str, Any], list[int]]:
+        sockets = self._listeners.for_slot(slot, names)
+        path = self._record.configuration.front_end.log_file
+        descriptors = [self._writer.descriptor] if path else []
+        descriptors += [sock.fileno() for found in sockets.values() for sock in found]
+        fields = {
+            "version": self._record.configuration.version,
+            "path": self._record.path,
+            "server": self._record.server,
+            "files": self._record.files,
+            "opened": [Opened(name, len(found)) for name, found in sockets.items()],
+            "log": bool(path),
+        }
+        return fields, descriptors
+
+    def _start_message(self, slot: int) -> tuple[Start, list[int]]:
+        fields, descriptors = self._common(slot, None)
+        return Start(**fields, slot=slot, user=self._record.configuration.front_end.user), descriptors
+
+    def _reload_message(self, slot: int, change: Change) -> tuple[Reload, list[int]]:
+        fields, descriptors = self._common(slot, change.changed)
+        return Reload(**fields, closed=list(change.closed)), descriptors
+
+    # Reload
+
+    async def _reload(self) -> None:
+        async with self._reloading:
+            if self._stop_signals:
+                return
+            self._notifier.reloading()
+            try:
+                record = self._load(self._record.configuration.version + 1)
+                self._check_same_server(record)
+                change = self._listeners.prepare(
+                    record.configuration.server.endpoints, self._slots(record.configuration)
+                )
+            except (CannotStart, ListenError) as fault:
+                self._reopen_log(self._record)
+                for line in str(fault).splitlines():
+                    self._log.error("configuration.finding", finding=line)
+                self._log.error("configuration.rejected", version=self._record.configuration.version)
+            else:
+                await self._apply(record, change)
+            self._notifier.ready(f"Serving as {self._record.configuration.front_end.server}")
+
+    def _check_same_server(self, record: Record) -> None:
+        before, after = self._record.configuration.front_end.server, record.configuration.front_end.server
+        if before != after:
+            raise CannotStart(f"front_end.server changed from {before} to {after}: this needs a restart.")
+
+    async def _apply(self, record: Record, change: Change) -> None:
+        old, new = self._record.configuration, record.configuration
+        self._record = record
+        self._reopen_log(record)
+        self._log_warnings()
+        slots = self._slots(new)
+        self._fleet.drain_seconds = new.front_end.limits.drain_seconds
+        # Workers that go away are told before their sockets are closed here, so that they accept what waits on them.
+        self._fleet.shrink(slots, new.front_end.limits.drain_seconds)
+        self._listeners.commit(change)
+        self._fleet.reload(lambda slot: self._reload_message(slot, change))
+        self._fleet.grow(slots)
+        if _needs_new_workers(old, new):
+            self._fleet.replace()
+        objections = await self._fleet.confirmed(CONFIRM_SECONDS)
+        if objections:
+            # A worker that cannot change in place gives way to one that starts with the new configuration.
+            self._fleet.replace()
+        self._log.info("configuration.reloaded", version=new.version, objections=objections)
+
+    def _reopen_log(self, record: Record) -> None:
+        """Opens the log file anew: a rotation may have renamed it."""
+        path = record.configuration.front_end.log_file
+        try:
+            self._writer.replace(logs.open_log(path) if path else os.dup(1))
+        except OSError as fault:
+            self._log.error("log.not_reopened", reason=str(fault))
+
+    def _renew(self) -> None:
+        """New workers from the code on disk take over (SIGUSR2): an upgrade of all but the supervisor itself."""
+        self._log.info("service.renewing")
+        self._fleet.replace()
+
+    # The end
+
+    def _stop(self) -> None:
+        self._stop_signals += 1
+        if self._stop_signals > 2:
+            for worker in list(self._fleet):
+                worker.kill()
+            return
+        seconds = self._record.configuration.front_end.limits.drain_seconds if self._stop_signals == 1 else 0.0
+        self._log.info("service.draining", seconds=seconds)
+        self._notifier.stopping("Draining", seconds)
+        self._listeners.close()
+        self._task(self._drain(seconds), "drain")
+
+    async def _drain(self, seconds: float) -> None:
+        await self._fleet.drain(seconds)
+        self._stopped.set()
+
+    async def status(self) -> ServiceStatus:
+        """The service and its workers now."""
+        workers = list(self._fleet)
+        answers = await asyncio.gather(*(w.status(STATUS_SECONDS) for w in workers))
+        return ServiceStatus(
+            server=self._record.configuration.front_end.server,
+            pid=os.getpid(),
+            version=self._record.configuration.version,
+            restarts=self._fleet.restarts,
+            workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
+        )
+
+
+def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
+    """Whether something changed that a worker takes up only when it starts."""
+
+    def fixed(c: Configuration) -> tuple[object, ...]:
+        front = c.front_end
+        domain, checks = c.organization.default_domain, front.limits.password_checks
+        return (front.user, front.directory, front.registry, front.token, domain, checks)
+
+    return fixed(old) != fixed(new)
