@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatepost.lab.servers.process import Address, ServerProcess
+from gatepost.lab.servers.process import READY_SECONDS, Address, ServerNotStarted, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 
 COMMAND_SECONDS = 30.0
@@ -45,6 +46,21 @@ class Gatepost(ServerProcess):
         super().__init__(name, argv, directory, list(addresses.values()))
         self.configuration = configuration
         self.addresses = dict(addresses)
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait for a greeting too: ports accept as soon as the supervisor has them, before a worker is there."""
+        super().wait_ready(seconds)
+        greeting = self.addresses.get("imap") or self.addresses.get("pop3")
+        if greeting is None:
+            return
+        try:
+            with socket.create_connection(greeting, timeout=seconds) as probe:
+                greeted = probe.recv(1)
+        except OSError:
+            greeted = b""
+        if not greeted:
+            self.stop()
+            raise ServerNotStarted(f"{self.name} does not greet\n{self.log_tail()}")
 
     def command(self, *arguments: str, status: int | None = 0) -> str:
         """Run `gatepost ARGUMENTS… -c CONFIGURATION`; its standard output. Raises `CommandFailed`."""
@@ -95,7 +111,7 @@ def import_users(configuration: Path, users: Iterable[LabUser], scratch: Path) -
     file.unlink()
 
 
-USER_COLUMNS = ("name", "password", "database", "home_server", "aliases", "login_at_server")
+USER_COLUMNS = ("name", "password", "database", "home_server", "addresses", "login_at_server")
 
 
 def _row(user: LabUser) -> Sequence[str]:

@@ -125,6 +125,8 @@ class ServerProcess:
         self.extra_logs: list[Path] = []
         """Further files whose end is shown when the server does not start."""
         self.environment = dict(environment or {})
+        self.input = Path(os.devnull)
+        """What the server reads on its standard input."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -141,11 +143,11 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it; does not wait. A second start after `stop` is fine."""
-        with self.output.open("ab") as log:
+        with self.output.open("ab") as log, self.input.open("rb") as given:
             self._process = subprocess.Popen(  # noqa: S603 - arguments are ours
                 dies_with_parent(self.argv),
                 cwd=self.directory,
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=os.environ | self.environment,

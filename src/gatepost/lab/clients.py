@@ -1,0 +1,123 @@
+"""Mail and web clients for the tour: the standard library's, with a deadline each, and answers as plain text."""
+
+from __future__ import annotations
+
+import http.client
+import imaplib
+import json
+import poplib
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gatepost.lab.servers.process import Address
+
+CLIENT_SECONDS = 15.0
+"""Every wait of a client: longer than any timeout of the front door that the tour provokes."""
+SERVER_IN_MESSAGE = re.compile(rb"X-Mailbox-Server: (\S+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class MailAnswer:
+    """What a sign-in came to: the server whose message was read, or the refusal's text."""
+
+    text: str
+    server: str = ""
+
+
+def imap(address: Address, tls: ssl.SSLContext, *, implicit: bool = True) -> imaplib.IMAP4:
+    """A connection that speaks TLS: from the start or by STARTTLS. Raises OSError, `imaplib.IMAP4.error`."""
+    if implicit:
+        return imaplib.IMAP4_SSL(*address, ssl_context=tls, timeout=CLIENT_SECONDS)
+    client = imaplib.IMAP4(*address, timeout=CLIENT_SECONDS)
+    client.starttls(tls)
+    return client
+
+
+def imap_read(client: imaplib.IMAP4) -> str:
+    """The server that the first message of INBOX names."""
+    client.select("INBOX", readonly=True)
+    _, found = client.fetch("1", "(BODY.PEEK[])")
+    match = SERVER_IN_MESSAGE.search(b"".join(part[1] for part in found if isinstance(part, tuple)))
+    return match[1].decode() if match else ""
+
+
+def imap_visit(address: Address, tls: ssl.SSLContext, user: str, password: str, *, implicit: bool = True) -> MailAnswer:
+    """Sign in, read the message, sign out."""
+    client = imap(address, tls, implicit=implicit)
+    try:
+        client.login(user, password)
+        server = imap_read(client)
+        client.logout()
+    except imaplib.IMAP4.abort as error:
+        return MailAnswer(f"connection ended: {error}")
+    except imaplib.IMAP4.error as error:
+        client.shutdown()
+        return MailAnswer(_text(error))
+    return MailAnswer(f"signed in, read the message on {server}", server)
+
+
+def pop3_visit(address: Address, tls: ssl.SSLContext, user: str, password: str, *, implicit: bool = True) -> MailAnswer:
+    """Sign in, STAT, RETR the first message, QUIT."""
+    client = _pop3(address, tls, implicit=implicit)
+    try:
+        client.user(user)
+        client.pass_(password)
+        count, _ = client.stat()
+        match = SERVER_IN_MESSAGE.search(b"\n".join(client.retr(1)[1]))
+        client.quit()
+    except poplib.error_proto as error:
+        client.close()
+        return MailAnswer(_text(error))
+    server = match[1].decode() if match else ""
+    return MailAnswer(f"signed in, {count} message, read on {server}", server)
+
+
+def _pop3(address: Address, tls: ssl.SSLContext, *, implicit: bool) -> poplib.POP3:
+    if implicit:
+        return poplib.POP3_SSL(*address, context=tls, timeout=CLIENT_SECONDS)
+    client = poplib.POP3(*address, timeout=CLIENT_SECONDS)
+    client.stls(tls)
+    return client
+
+
+def _text(error: Exception) -> str:
+    first = error.args[0] if error.args else ""
+    return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
+
+
+@dataclass(frozen=True, slots=True)
+class WebAnswer:
+    """Status, headers in lower case, and the facts of the lab's page (empty for other answers)."""
+
+    status: int
+    headers: dict[str, str]
+    facts: dict[str, Any]
+    text: str
+
+
+def web_visit(
+    address: Address,
+    tls: ssl.SSLContext,
+    path: str,
+    user: str = "",
+    password: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> WebAnswer:
+    """GET a page; with Basic credentials if a user is given. Raises OSError, `http.client.HTTPException`."""
+    sent = {"Accept": "application/json", "Host": "mail.contoso.com"} | dict(headers or {})
+    if user:
+        sent["Authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+    connection = http.client.HTTPSConnection(*address, context=tls, timeout=CLIENT_SECONDS)
+    try:
+        connection.request("GET", path, headers=sent)
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+        kept = {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+    is_json = kept.get("content-type", "").startswith("application/json")
+    return WebAnswer(answer.status, kept, json.loads(text) if is_json else {}, text)

@@ -1,0 +1,164 @@
+"""The figure as real processes: everything written into one directory, started, waited for, and ended in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import signal
+import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from gatepost.lab import figure
+from gatepost.lab.greeting import greeting_message
+from gatepost.lab.servers import dovecot
+from gatepost.lab.servers.dovecot import Dovecot, MasterUser
+from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users
+from gatepost.lab.servers.pki import CertificateAuthority
+from gatepost.lab.servers.process import ServerMissing, ServerProcess
+from gatepost.lab.toml_text import Table, toml_text
+
+WORKER_ACCOUNT = "nobody"
+"""What the front ends' workers run as when root starts the lab."""
+
+
+class BuiltinMailboxServer(ServerProcess):
+    """The lab's own mailbox server (`lab/mailbox_server.py`)."""
+
+    def __init__(self, directory: Path, name: str, address: str, imap: int, pop3: int, known: Table) -> None:
+        """`known`: accounts, master, master_password. Raises `ServerMissing` without Twisted."""
+        if find_spec("twisted") is None:
+            raise ServerMissing("No mailbox server (neither Dovecot nor, for the lab's own, Twisted)", dovecot.PACKAGES)
+        directory.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "gatepost.lab.mailbox_server", "--name", name, "--address", address]
+        argv += ["--imap", str(imap), "--pop3", str(pop3)]
+        super().__init__(name, argv, directory, [(address, imap), (address, pop3)])
+        self.input = directory / "accounts.json"
+        self.input.touch(mode=0o600)
+        self.input.write_text(json.dumps(known))
+
+
+class Fleet:
+    """All servers of the lab. `start` makes and starts them; `stop` ends them. Use it with `with`."""
+
+    def __init__(self, directory: Path, ports: figure.Ports, *, builtin: bool) -> None:
+        """`directory` exists and is empty. `builtin`: the lab's own mailbox servers instead of Dovecot."""
+        self.directory = directory
+        self.ports = ports
+        self.builtin = builtin
+        self.configuration = directory / "gatepost.toml"
+        self.authority = CertificateAuthority.create(directory / "pki")
+        self.ca = self.authority.certificate
+        self.master = MasterUser(figure.MASTER_USER, secrets.token_urlsafe(12))
+        self.front_ends: dict[str, Gatepost] = {}
+        self.mailbox_servers: dict[str, ServerProcess] = {}
+        self.web_servers: dict[str, ServerProcess] = {}
+
+    @property
+    def processes(self) -> list[ServerProcess]:
+        """All of them, in the order to start."""
+        return [*self.mailbox_servers.values(), *self.web_servers.values(), *self.front_ends.values()]
+
+    def start(self) -> None:
+        """Write, start and wait for everything. Raises `ServerMissing`, `ServerNotStarted`, `CommandFailed`."""
+        os.umask(0o022)
+        self.directory.chmod(0o711)
+        self._write_configuration()
+        for name in figure.MAILBOX_SERVERS:
+            self.mailbox_servers[name] = self._mailbox_server(name)
+        for name in self.ports.web:
+            self.web_servers[name] = self._web_server(name)
+        for name in figure.FRONT_ENDS:
+            self.front_ends[name] = self._front_end(name)
+        back = [*self.mailbox_servers.values(), *self.web_servers.values()]
+        for server in back:
+            server.start()
+        import_users(self.configuration, figure.USERS, self.directory)
+        self.command("database", "list")  # makes each database active on its first copy
+        self._hand_over_state()
+        for front in self.front_ends.values():
+            front.start()
+        for server in self.processes:
+            server.wait_ready()
+
+    def stop(self) -> None:
+        """End everything: all at once, then each is waited for."""
+        running = [server for server in reversed(self.processes) if server.running]
+        for server in running:
+            server.signal(signal.SIGTERM)
+        for server in running:
+            server.stop()
+
+    def command(self, *arguments: str, status: int | None = 0) -> str:
+        """Run a `gatepost` command on the lab's configuration. Raises `CommandFailed`."""
+        return gatepost_command(self.configuration, *arguments, status=status)
+
+    def _write_configuration(self) -> None:
+        names = ["mail." + figure.DOMAIN, "autodiscover." + figure.DOMAIN]
+        names += [figure.fqdn(name) for name in figure.FRONT_ENDS]
+        self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
+        hidden = self.directory / "secrets"
+        hidden.mkdir(mode=0o700)
+        (hidden / "master").write_text(self.master.password)
+        (self.directory / "state").mkdir(mode=0o700)
+        user = WORKER_ACCOUNT if os.geteuid() == 0 else ""
+        front = {"front_end": figure.front_end(self.directory, user=user)}
+        self.configuration.write_text(toml_text(front))
+        tables = figure.organization(self.ports, hidden, builtin=self.builtin)
+        (self.directory / "organization.toml").write_text(toml_text(tables))
+
+    def _hand_over_state(self) -> None:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(WORKER_ACCOUNT)
+            give_to(self.directory / "state", account.pw_uid, account.pw_gid)
+
+    def _accounts(self, server: str) -> dict[str, str]:
+        """Who has a mailbox (or a copy of it) on a server."""
+        return {user.name.partition("@")[0]: user.password for user in self._users_on(server)}
+
+    def _users_on(self, server: str) -> Iterable[LabUser]:
+        return (
+            user
+            for user in figure.USERS
+            if user.home_server == server or server in figure.COPIES.get(user.database, ())
+        )
+
+    def _mailbox_server(self, name: str) -> ServerProcess:
+        _, address = figure.MAILBOX_SERVERS[name]
+        ports, accounts, directory = self.ports.mail[name], self._accounts(name), self.directory / name.lower()
+        if self.builtin:
+            master = {"master": self.master.name, "master_password": self.master.password}
+            known = {"accounts": accounts, **master}
+            return BuiltinMailboxServer(directory, name, address, ports.imap, ports.pop3, known)
+        certificate = self.authority.issue(name.lower(), figure.fqdn(name), address)
+        server = Dovecot(directory, address, ports, accounts, certificate, master=self.master, name=name)
+        for user in accounts:
+            server.deliver(user, greeting_message(user, name))
+        return server
+
+    def _web_server(self, name: str) -> ServerProcess:
+        site, address = figure.MAILBOX_SERVERS[name]
+        directory = self.directory / f"{name.lower()}-web"
+        directory.mkdir()
+        certificate = self.authority.issue(f"{name.lower()}-web", figure.fqdn(name), address)
+        argv = [sys.executable, "-m", "gatepost.lab.web_server", "--name", name, "--site", site, "--address", address]
+        argv += ["--port", str(self.ports.web[name]), "--user-header", figure.USER_HEADER]
+        argv += ["--certificate", str(certificate.certificate), "--key", str(certificate.private_key)]
+        return ServerProcess(f"{name} web", argv, directory, [(address, self.ports.web[name])])
+
+    def _front_end(self, name: str) -> Gatepost:
+        _, address = figure.FRONT_ENDS[name]
+        addresses = {endpoint: (address, port) for endpoint, port in self.ports.front[name].items()}
+        front = Gatepost(name, self.directory / name.lower(), self.configuration, addresses)
+        front.argv += ["--server", name]
+        return front
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,71 @@
+"""What the lab prints when it is up: where everything is, and what to try."""
+
+from __future__ import annotations
+
+from gatepost.lab import figure
+from gatepost.lab.fleet import Fleet
+
+
+def guide(fleet: Fleet) -> str:
+    """The text, with this lab's own addresses, ports and files."""
+    parts = [_who(fleet), _figure(fleet), _try(fleet), _settings(fleet)]
+    if fleet.ports.notes:
+        parts.insert(0, "\n".join(fleet.ports.notes))
+    return "\n\n".join(parts)
+
+
+def _who(fleet: Fleet) -> str:
+    kind = "the lab's own (Dovecot is not installed)" if fleet.builtin else "Dovecot"
+    lines = [f"The lab is up. Files: {fleet.directory}. Mailbox servers: {kind}.", "", "Users and passwords:"]
+    for user in figure.USERS:
+        copies = figure.COPIES.get(user.database)
+        where = (
+            f"{user.database} on {copies[0]}, a copy on {copies[1]}" if copies else f"home server {user.home_server}"
+        )
+        lines.append(f"  {user.name:<20} {user.password:<10} {where}")
+    return "\n".join(lines)
+
+
+def _figure(fleet: Fleet) -> str:
+    lines = ["Sites and servers:"]
+    for site, facing in figure.SITES.items():
+        lines.append(f"  {site}{' (Internet-facing)' if facing else ''}")
+        for name, (where, address) in figure.FRONT_ENDS.items():
+            if where == site:
+                ports = ", ".join(f"{key} {port}" for key, port in fleet.ports.front[name].items())
+                lines.append(f"    {name:<8} {address:<11} {ports}")
+        here = [(name, address) for name, (where, address) in figure.MAILBOX_SERVERS.items() if where == site]
+        lines += [f"    {name:<8} {address}" for name, address in here]
+    return "\n".join(lines)
+
+
+def _try(fleet: Fleet) -> str:
+    first, second = (fleet.front_ends[name].addresses for name in ("CAS-01", "CAS-02"))
+    user, password = figure.USERS[0].name, figure.USERS[0].password
+    config = f"-c {fleet.configuration}"
+    trust = f"--cacert {fleet.ca}"
+    imaps, pop3s, https = (f"{second[key][0]}:{second[key][1]}" for key in ("imaps", "pop3s", "https"))
+    clear = "{}:{}".format(*first["imap"])
+    return "\n".join(
+        [
+            "Try (in another terminal):",
+            f"  curl {trust} -u {user}:{password} 'imaps://{imaps}/INBOX;MAILINDEX=1'",
+            f"  curl {trust} -u {user}:{password} pop3s://{pop3s}/1",
+            f"  curl {trust} -u {user}:{password} https://{https}/owa -H 'Accept: application/json'",
+            f"  openssl s_client -quiet -crlf -starttls imap -CAfile {fleet.ca} -connect {clear}",
+            f"    then: a LOGIN {user} {password}",
+            f"  gatepost explain user1 --protocol imap --from CAS-02 {config}",
+            f"  gatepost explain user4 --protocol imap --from CAS-01 {config}",
+            f"  gatepost database activate DB01 --server MBX-02 {config}",
+            f"  gatepost database list {config}",
+        ]
+    )
+
+
+def _settings(fleet: Fleet) -> str:
+    first = fleet.front_ends["CAS-01"].addresses
+    lines = [f"A mail client's settings (normal password, user name {figure.USERS[0].name}):"]
+    for label, key, kind in (("IMAP", "imaps", "SSL/TLS"), ("IMAP", "imap", "STARTTLS"), ("POP3", "pop3s", "SSL/TLS")):
+        host, port = first[key]
+        lines.append(f"  {label}: server {host}, port {port}, {kind}")
+    return "\n".join([*lines, f"  (trust the lab's authority first: {fleet.ca})"])
