@@ -224,11 +224,12 @@ def start_gatepost(stage: Stage) -> list[Peer]:
     """Gatepost with one worker, its session log on, users and passwords in its directory."""
     imap, imaps, http = (free_port(ADDRESS) for _ in range(3))
     configuration = stage.write("gatepost.toml", gatepost_configuration(stage, imap, imaps, http))
+    for left_over in stage.folder.glob("*.sqlite*"):  # of an earlier run that was kept
+        left_over.unlink()
     gatepost = [sys.executable, "-m", "gatepost"]
-    subprocess.run(
-        [*gatepost, "user", "import", "-c", str(configuration), str(stage.write("users.csv", users_csv(stage)))],
-        check=True,
-    )
+    users = str(stage.write("users.csv", users_csv(stage)))
+    for words in (["user", "import", users], ["database", "list"]):  # the second makes the registry
+        subprocess.run([*gatepost, *words, "-c", str(configuration)], check=True, stdout=subprocess.DEVNULL)
     pid = stage.run("gatepost", [*gatepost, "serve", "-c", str(configuration)], [imap, imaps, http])
     stage.write("gatepost.pid", f"{pid}\n")  # for profile.sh
     return [Peer("gatepost", imap, imaps, http, pid)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
@@ -87,9 +87,9 @@ class MailClientLeg(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, or turn the client away when there are too many."""
-        assert isinstance(transport, asyncio.Transport)
         door = self._door
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+        transport = self._transport
         self._since = door.loop.time()
         self._deadline = self._since + door.limits.sign_in_seconds
         self._address, self._local = connection_addresses(transport, self._proxy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from typing import cast
 
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
@@ -38,6 +39,10 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 600_000),
 )
 """Both legs: a dead peer is noticed in ten minutes, a quiet live one is left alone (field case 45)."""
+
+
+MAX_EARLY = 64 * 1024
+"""Bytes a server may say before its dialogue begins: a greeting often comes before `create_connection` returns."""
 
 
 class AttemptFailed(Exception):
@@ -86,10 +91,12 @@ def back_sign_in(
 class MailServerLeg(asyncio.Protocol):
     """Drives a back machine over a transport. `done` gets what came of it."""
 
-    __slots__ = ("_back", "_starting_tls", "_step_seconds", "_timer", "closed", "done", "transport")
+    __slots__ = ("_back", "_begun", "_early", "_starting_tls", "_step_seconds", "_timer", "closed", "done", "transport")
 
     def __init__(self, back: MailBack, step_seconds: float) -> None:
         self._back = back
+        self._begun = False
+        self._early = b""
         self._step_seconds = step_seconds
         self._starting_tls: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,14 +104,31 @@ class MailServerLeg(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.done: asyncio.Future[SignedIn] = asyncio.get_running_loop().create_future()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport: the server may speak, or go, before `open_server` is told of it."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+
     def begin(self, transport: asyncio.Transport) -> None:
-        """The connection is as the endpoint wants it (implicit TLS done): start the dialogue."""
+        """The connection is as the endpoint wants it (implicit TLS done): start the dialogue.
+
+        What came before a handshake that `transport` is the result of is not the server's word and is dropped.
+        """
+        early = self._early if transport is self.transport else b""
+        self._early = b""
+        self._begun = True
         self.transport = transport
         self._run(self._back.connected())
+        if early and not self.done.done():
+            self._run(self._back.receive(early))
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the dialogue."""
-        self._run(self._back.receive(data))
+        """Bytes of the dialogue; those that come before it begins are kept."""
+        if self._begun:
+            self._run(self._back.receive(data))
+            return
+        self._early += data
+        if len(self._early) > MAX_EARLY:
+            self.fail(FailureKind.PROTOCOL, "speaks before it was connected", again=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server went away in the middle of the dialogue."""
@@ -196,7 +220,6 @@ async def open_server(
                 ssl=context if name else None,
                 server_hostname=name,
             )
-            leg.transport = transport
             keep_alive(transport)
             if proxied:
                 source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
