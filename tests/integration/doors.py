@@ -194,6 +194,7 @@ def cyrus_tables(server: Cyrus) -> Table:
 
 def _mailbox_server(name: str, address: str, directory: Path, form: str, endpoints: dict[str, Table]) -> Table:
     secret = directory / "gatepost-secret"
+    secret.touch(mode=0o600)
     secret.write_text(MASTER.password)
     return {
         "site": "usa",

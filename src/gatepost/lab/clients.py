@@ -56,7 +56,7 @@ def imap_visit(address: Address, tls: ssl.SSLContext, user: str, password: str, 
         return MailAnswer(f"connection ended: {error}")
     except imaplib.IMAP4.error as error:
         client.shutdown()
-        return MailAnswer(_text(error))
+        return MailAnswer(refusal(error))
     return MailAnswer(f"signed in, read the message on {server}", server)
 
 
@@ -71,7 +71,7 @@ def pop3_visit(address: Address, tls: ssl.SSLContext, user: str, password: str, 
         client.quit()
     except poplib.error_proto as error:
         client.close()
-        return MailAnswer(_text(error))
+        return MailAnswer(refusal(error))
     server = match[1].decode() if match else ""
     return MailAnswer(f"signed in, {count} message, read on {server}", server)
 
@@ -84,7 +84,8 @@ def _pop3(address: Address, tls: ssl.SSLContext, *, implicit: bool) -> poplib.PO
     return client
 
 
-def _text(error: Exception) -> str:
+def refusal(error: Exception) -> str:
+    """What the server said, of an exception of `imaplib` or `poplib`."""
     first = error.args[0] if error.args else ""
     return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 

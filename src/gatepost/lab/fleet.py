@@ -23,7 +23,7 @@ from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 
 WORKER_ACCOUNT = "nobody"
-"""What the front ends' workers run as when root starts the lab."""
+"""What the front ends' workers run as when root starts the lab and that account can read this Python."""
 
 
 class BuiltinMailboxServer(ServerProcess):
@@ -42,6 +42,15 @@ class BuiltinMailboxServer(ServerProcess):
         self.input.write_text(json.dumps(known))
 
 
+def python_is_public() -> bool:
+    """Whether other accounts may use this Python and this package: one in root's home directory is nobody else's."""
+    return all(
+        parent.stat().st_mode & 0o005 == 0o005
+        for place in (sys.prefix, sys.base_prefix, __file__)
+        for parent in Path(place).resolve().parents
+    )
+
+
 class Fleet:
     """All servers of the lab. `start` makes and starts them; `stop` ends them. Use it with `with`."""
 
@@ -53,6 +62,7 @@ class Fleet:
         self.configuration = directory / "gatepost.toml"
         self.authority = CertificateAuthority.create(directory / "pki")
         self.ca = self.authority.certificate
+        self._other_account = os.geteuid() == 0 and python_is_public()
         self.master = MasterUser(figure.MASTER_USER, secrets.token_urlsafe(12))
         self.front_ends: dict[str, Gatepost] = {}
         self.mailbox_servers: dict[str, ServerProcess] = {}
@@ -103,16 +113,17 @@ class Fleet:
         self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
         hidden = self.directory / "secrets"
         hidden.mkdir(mode=0o700)
+        (hidden / "master").touch(mode=0o600)
         (hidden / "master").write_text(self.master.password)
         (self.directory / "state").mkdir(mode=0o700)
-        user = WORKER_ACCOUNT if os.geteuid() == 0 else ""
+        user = WORKER_ACCOUNT if self._other_account else ""
         front = {"front_end": figure.front_end(self.directory, user=user)}
         self.configuration.write_text(toml_text(front))
         tables = figure.organization(self.ports, hidden, builtin=self.builtin)
         (self.directory / "organization.toml").write_text(toml_text(tables))
 
     def _hand_over_state(self) -> None:
-        if os.geteuid() == 0:
+        if self._other_account:
             account = pwd.getpwnam(WORKER_ACCOUNT)
             give_to(self.directory / "state", account.pw_uid, account.pw_gid)
 

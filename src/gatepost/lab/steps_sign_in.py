@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 
 from gatepost.lab import figure
-from gatepost.lab.clients import CLIENT_SECONDS, MailAnswer, imap
+from gatepost.lab.clients import CLIENT_SECONDS, MailAnswer, imap, refusal
 from gatepost.lab.servers.dovecot import Dovecot
+from gatepost.lab.servers.gatepost import run_gatepost
 from gatepost.lab.tour import Step, Visit, expect
 
 OUTSIDE = "127.0.9.9"
@@ -55,8 +56,8 @@ def _served(front_end: str, user: str, server: str) -> Callable[[Visit], str]:
 
 
 def _check(visit: Visit) -> str:
-    text = visit.fleet.command("check", status=None) or "nothing to say"
-    return expect(text.strip().splitlines()[-1], "error:" not in text)
+    text = run_gatepost("check", str(visit.fleet.configuration), status=None)
+    return expect(text.strip(), "no errors" in text)
 
 
 def _starttls(visit: Visit) -> str:
@@ -72,7 +73,7 @@ def _in_clear(visit: Visit) -> str:
     try:
         client.login("user1@contoso.com", "first-pw")
     except imaplib.IMAP4.error as error:
-        refused = str(error.args[0])
+        refused = refusal(error)
     else:
         refused = "signed in"
     finally:
@@ -87,7 +88,7 @@ def _same_refusal(visit: Visit) -> str:
         try:
             client.login(user, password)
         except imaplib.IMAP4.error as error:
-            return str(error.args[0]), time.monotonic() - begun
+            return refusal(error), time.monotonic() - begun
         finally:
             client.shutdown()
         return "signed in", 0.0

@@ -84,12 +84,22 @@ class Gatepost(ServerProcess):
 
 
 def gatepost_command(configuration: Path, *arguments: str, status: int | None = 0) -> str:
-    """Run `gatepost ARGUMENTS… -c CONFIGURATION`; its output. Raises `CommandFailed` on another exit status."""
-    argv = [sys.executable, "-m", "gatepost", *arguments, "-c", str(configuration)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL)  # noqa: S603, PLW1510
+    """Run `gatepost ARGUMENTS… -c CONFIGURATION`; as `run_gatepost`."""
+    return run_gatepost(*arguments, "-c", str(configuration), status=status)
+
+
+def run_gatepost(*arguments: str, status: int | None = 0) -> str:
+    """Run `gatepost ARGUMENTS…`; its output, with standard error unless all went well.
+
+    Raises `CommandFailed` on another exit status than `status` (None: any will do).
+    """
+    argv = [sys.executable, "-m", "gatepost", *arguments]
+    done = subprocess.run(  # noqa: S603 - arguments are ours
+        argv, capture_output=True, text=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL, check=False
+    )
     if status is not None and done.returncode != status:
         raise CommandFailed(f"{' '.join(argv[2:])} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout + ("" if status == 0 else done.stderr)
+    return done.stdout + ("" if done.returncode == 0 else done.stderr)
 
 
 def write_configuration(path: Path, front_end: Table, organization: Table) -> Path:
