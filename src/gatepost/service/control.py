@@ -57,6 +57,7 @@ class Configured(_Message, frozen=True):
     path: str
     server: str | None
     files: dict[str, bytes]
+    loaded_at: float
     opened: list[Opened]
     log: bool
 

@@ -7,13 +7,16 @@ sides run the same code on the same bytes, and no worker opens an operator's fil
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gatepost.access.tls import server_context
 from gatepost.configuration.load import LocatedFinding, load
 from gatepost.configuration.settings import Configuration, FrontEnd
+from gatepost.service.control import Configured
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """One file of the configuration. The largest is the organization; a thousand servers are about 300 kB."""
@@ -56,6 +59,8 @@ class Record:
     server: str | None
     configuration: Configuration
     files: dict[str, bytes] = field(repr=False)
+    loaded_at: float
+    """Seconds since the epoch. Certificates are judged as of then, or a worker could not restart once one expires."""
     warnings: tuple[str, ...] = ()
 
 
@@ -64,14 +69,19 @@ def text_of(finding: LocatedFinding) -> str:
     return str(finding)
 
 
+def _date(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def load_and_record(path: str, server: str | None, version: int) -> Record:
     """Loads `path`. Raises `Invalid` with every finding when it has errors."""
     recorder = Recorder()
-    loaded = load(path, recorder, server)
+    loaded_at = time.time()
+    loaded = load(path, recorder, server, now=_date(loaded_at), mode_of=lambda name: Path(name).stat().st_mode)
     texts = [text_of(finding) for finding in loaded.findings]
     if loaded.configuration is None:
         raise Invalid(texts or [f"{path} cannot be used"])
-    return Record(path, server, replace(loaded.configuration, version=version), recorder.files, tuple(texts))
+    return Record(path, server, replace(loaded.configuration, version=version), recorder.files, loaded_at, tuple(texts))
 
 
 def check_key_pair(front_end: FrontEnd) -> None:
@@ -84,15 +94,15 @@ def check_key_pair(front_end: FrontEnd) -> None:
         ) from fault
 
 
-def rebuild(path: str, server: str | None, files: Mapping[str, bytes], version: int) -> Configuration:
+def rebuild(message: Configured) -> Configuration:
     """The configuration that `load_and_record` saw. Raises `Invalid`."""
 
     def read(name: str) -> bytes:
-        if name not in files:
+        if name not in message.files:
             raise FileNotFoundError(f"{name} was not there when the configuration was read")
-        return files[name]
+        return message.files[name]
 
-    loaded = load(path, read, server)
+    loaded = load(message.path, read, message.server, now=_date(message.loaded_at))
     if loaded.configuration is None:
         raise Invalid([text_of(finding) for finding in loaded.findings])
-    return replace(loaded.configuration, version=version)
+    return replace(loaded.configuration, version=message.version)

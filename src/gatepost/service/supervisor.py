@@ -173,6 +173,7 @@ class Supervisor:
             "path": self._record.path,
             "server": self._record.server,
             "files": self._record.files,
+            "loaded_at": self._record.loaded_at,
             "opened": [Opened(name, len(found)) for name, found in sockets.items()],
             "log": bool(path),
         }

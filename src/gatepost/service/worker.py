@@ -180,7 +180,7 @@ class Worker:
         if message.log or self._configuration.front_end.log_file:
             self._writer.replace(descriptors[0] if message.log else os.dup(1))
         try:
-            configuration = rebuild(message.path, message.server, message.files, message.version)
+            configuration = rebuild(message)
             self._core.reload(configuration)
             self._configuration = configuration
             self._core.close_listeners(message.closed)
@@ -228,7 +228,7 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     if start.user:
         privileges.become(privileges.account(start.user))
     privileges.forbid_core_dumps()
-    configuration = rebuild(start.path, start.server, start.files, start.version)
+    configuration = rebuild(start)
     privileges.raise_open_files(2 * configuration.front_end.limits.sessions + OPEN_FILES_RESERVE)
     writer = logs.LineWriter(descriptors[0] if start.log else 1)
     try:

@@ -119,8 +119,9 @@ class WorkerProcess:
         self._on_message(self, message)
 
     def _hung_up(self) -> None:
-        # Dead, or beyond reach and of no use.
-        self.kill()
+        # Dead, or beyond reach and of no use; one that has drained closes its end too and then takes its last breath.
+        if self.state is not State.DRAINING:
+            self.kill()
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
