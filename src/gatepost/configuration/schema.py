@@ -56,11 +56,11 @@ class Table(BaseModel):
 
 def _limit(name: str, kind: type, default: float) -> Any:  # noqa: ANN401 - what create_model takes
     if kind is int:
-        return (int, Field(default, ge=1, le=MAX_COUNT, examples=[str(default)]))
+        return (int, Field(default, ge=1, le=MAX_COUNT, examples=[str(2 * int(default))]))
     # No delay is a choice; no time at all to answer is not.
     if name == "refused_sign_in_delay_seconds":
-        return (float, Field(default, ge=0, le=MAX_SECONDS, examples=[f"{default:g}"]))
-    return (float, Field(default, gt=0, le=MAX_SECONDS, examples=[f"{default:g}"]))
+        return (float, Field(default, ge=0, le=MAX_SECONDS, examples=[f"{2 * default:g}"]))
+    return (float, Field(default, gt=0, le=MAX_SECONDS, examples=[f"{2 * default:g}"]))
 
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class SignInTable(Table):
     separator: str = Field(default=default_of(SignIn, "separator"), examples=['"*"'])
     """What stands between user and master user in the form `master-name`."""
     pipelined: bool = Field(default=default_of(SignIn, "pipelined"), examples=["true"])
-    """Send the whole sign-in at once instead of step by step. Faster; Dovecot and Cyrus take it, Exchange does not."""
+    """Send the whole sign-in at once instead of step by step. Faster; Dovecot takes it, Exchange does not."""
     http: HttpSignInWord = Field(default=HttpSignIn.BASIC, examples=['"header"'])
     """HTTP: `basic` passes the user's Basic credentials on; `header` names the user in a header the server trusts, and
     needs TLS or a loopback address."""

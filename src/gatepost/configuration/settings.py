@@ -36,6 +36,7 @@ class Limits:
     http_head_bytes: int = 32768
     """Request line and headers (nginx: 32 KiB in all)."""
     http_headers: int = 100
+    """Header lines of one request."""
     http_head_seconds: float = 30.0
     """From the first byte of a request head to its end."""
     http_keep_alive_seconds: float = 75.0
