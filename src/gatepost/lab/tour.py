@@ -114,6 +114,8 @@ def take(fleet: Fleet, steps: list[Step], say: Say) -> list[Result]:
             result = _take(step, visit)
             say(f"    came:     {result.came}\n    {'ok' if result.ok else 'FAILED'} ({result.seconds:.2f} s)")
             results.append(result)
+            if not result.ok:
+                say("\n".join(f"    {front.name}: {front.log_tail()}" for front in fleet.front_ends.values()))
     finally:
         visit.close()
     return results
