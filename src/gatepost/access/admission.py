@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Admission:
-    """Counts client connections. Each `arrive` that answers True is followed by one `leave`, with at most one `settle`."""
+    """Counts client connections. An `arrive` that answers True is followed by one `leave`, and at most one `settle`."""
 
     __slots__ = ("_per_address", "_unauthenticated", "sessions", "total_limit")
 
