@@ -19,7 +19,7 @@ def canonical_login_name(name: str, default_domain: str) -> str:
     directory, which returns the user's own name. Raises `BadLoginName` for control characters, spaces, empty
     parts or more than `MAX_LOGIN_NAME` characters.
     """
-    folded = unicodedata.normalize("NFKC", name).strip().casefold()
+    folded = _fold(name.strip())
     if not folded or len(folded) > MAX_LOGIN_NAME:
         raise BadLoginName("empty or too long")
     if any(unicodedata.category(c)[0] in "CZ" for c in folded):
@@ -31,3 +31,9 @@ def canonical_login_name(name: str, default_domain: str) -> str:
     if not local or not domain:
         raise BadLoginName("an empty local part or domain")
     return f"{local}@{domain}"
+
+
+def _fold(name: str) -> str:
+    """Compatibility caseless form (Unicode 3.13, D146); folding may undo composition, so one pass is not enough."""
+    once = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())
+    return unicodedata.normalize("NFKC", once.casefold()).strip()
