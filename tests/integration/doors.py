@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 import pytest
 
@@ -39,6 +39,13 @@ FRONT_ENDPOINTS = ("imap", "imaps", "pop3", "pop3s", "https", "http")
 Kind = TypeVar("Kind", bound=ServerProcess)
 
 
+def missing(error: ServerMissing) -> NoReturn:
+    """Skip the test that needs this server, or fail it where servers are required."""
+    if REQUIRED:
+        pytest.fail(str(error), pytrace=False)
+    pytest.skip(str(error))
+
+
 class Servers:
     """The real servers of one test run. Each starts on first use, on its own address below `prefix`."""
 
@@ -59,9 +66,7 @@ class Servers:
             try:
                 server = make(self.address())
             except ServerMissing as error:
-                if REQUIRED:
-                    pytest.fail(str(error), pytrace=False)
-                pytest.skip(str(error))
+                missing(error)
             server.start()
             server.wait_ready()
             self._running[name] = server
