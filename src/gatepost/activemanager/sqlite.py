@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import cast
 
@@ -18,6 +17,7 @@ from gatepost.routing.decision import ActiveCopy
 from gatepost.store.sqlite import (
     Schema,
     Store,
+    StoreNotReady,
     StoreUnavailable,
     close_after_writing,
     faults_of,
@@ -76,15 +76,14 @@ class SqliteRegistry:
 
     def view(self) -> RegistryView:
         """The current picture; makes the file where there is none. Raises `RegistryUnavailable`."""
-        if not Path(self._path).exists():
-            with self._open() as connection:
-                return _read_view(connection)
         store = Store(self._path, SCHEMA)
         try:
-            with registry_faults(self._path):
+            with registry_faults(self._path), suppress(StoreNotReady):
                 return _read_view(store.connection())
         finally:
             store.close()
+        with self._open() as connection:
+            return _read_view(connection)
 
     def activate(self, database: str, server: str, expected_epoch: int | None = None) -> ActiveCopy:
         """Make `server` active for `database` with the next epoch, as one compare-and-swap.

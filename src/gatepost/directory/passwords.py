@@ -12,11 +12,13 @@ time after the check began (`refused_sign_in_delay_seconds`), and `gatepost user
 
 from __future__ import annotations
 
+import base64
 import secrets
 import unicodedata
 
 import argon2
 from argon2 import exceptions
+from argon2.low_level import error_to_str
 
 TIME_COST = 2
 MEMORY_KIB = 19456
@@ -30,6 +32,13 @@ MAX_HASH_MEMORY_KIB = 1024 * 1024
 MAX_HASH_TIME_COST = 64
 MAX_HASH_PARALLELISM = 64
 """An imported hash must not make one check take a worker's memory or minutes."""
+
+MIN_SALT_BYTES = 8
+MIN_HASH_BYTES = 12
+"""The least that argon2 calls a salt; a shorter hash could be opened by chance."""
+
+_SURROUNDINGS = frozenset(map(error_to_str, (-22, -33)))
+"""What argon2 says when it gets no memory or no thread (ARGON2_MEMORY_ALLOCATION_ERROR, ARGON2_THREAD_FAIL)."""
 
 _HASHER = argon2.PasswordHasher(TIME_COST, MEMORY_KIB, PARALLELISM)
 
@@ -94,10 +103,10 @@ def check(password_hash: str, tries: tuple[bytes, ...]) -> bool:
             return True
         except exceptions.VerifyMismatchError:
             continue
-        except exceptions.InvalidHashError as error:
-            raise BadPasswordHash("the stored hash is not an argon2 hash") from error
-        except exceptions.VerificationError as error:
-            raise CheckFailed(str(error)) from error
+        except (exceptions.InvalidHashError, exceptions.VerificationError) as error:
+            if str(error) in _SURROUNDINGS:
+                raise CheckFailed(str(error)) from error
+            raise BadPasswordHash(f"the stored hash is not usable: {error}") from error
     return False
 
 
@@ -115,6 +124,17 @@ def require_usable_hash(password_hash: str) -> None:
         or found.parallelism > MAX_HASH_PARALLELISM
     ):
         raise BadPasswordHash("this hash costs too much to check")
+    salt, tag = password_hash.rsplit("$", 2)[1:]
+    if _decoded_length(salt) < MIN_SALT_BYTES or _decoded_length(tag) < MIN_HASH_BYTES:
+        raise BadPasswordHash("salt or hash is cut short or not base64")
+
+
+def _decoded_length(text: str) -> int:
+    """Bytes in unpadded base64; -1 when it is none."""
+    try:
+        return len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
+    except ValueError:
+        return -1
 
 
 def has_other_cost(password_hash: str) -> bool:

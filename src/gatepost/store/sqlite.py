@@ -45,6 +45,10 @@ class StoreUnavailable(ConnectionError):
     """The file cannot be used now. The message names it and says what to do."""
 
 
+class StoreNotReady(StoreUnavailable):
+    """The file is missing, still empty or of an older version: `open_for_writing` would make it usable."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """What a file holds. `application_id` marks it as ours; `migrations[n]` brings version n to version n + 1."""
@@ -191,6 +195,8 @@ class Store:
     def _identity_now(self) -> tuple[int, int]:
         try:
             status = os.stat(self.path)  # noqa: PTH116 - called ten times a second
+        except FileNotFoundError as error:
+            raise StoreNotReady(f"{self.path}: {error.strerror}") from error
         except OSError as error:
             raise StoreUnavailable(f"{self.path}: {error.strerror}") from error
         return status.st_dev, status.st_ino
@@ -228,13 +234,13 @@ def _refuse_foreign(connection: apsw.Connection, path: str, schema: Schema, *, m
         if version > schema.version:
             raise StoreUnavailable(f"{path}: made by a newer Gatepost (version {version}, known: {schema.version})")
         if version < schema.version and not may_be_empty:
-            raise StoreUnavailable(f"{path}: an older version ({version}); any command that writes to it updates it")
+            raise StoreNotReady(f"{path}: an older version ({version}); any command that writes to it updates it")
         return
     empty = application == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get
     if not empty:
         raise StoreUnavailable(f"{path}: not a Gatepost {schema.what}")
     if not may_be_empty:
-        raise StoreUnavailable(f"{path}: an empty file, not yet a {schema.what}")
+        raise StoreNotReady(f"{path}: an empty file, not yet a {schema.what}")
 
 
 def _write_ahead(connection: apsw.Connection) -> None:

@@ -1,0 +1,418 @@
+"""Signing in: verdicts, what is remembered and for how long, what strangers can learn or use up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import argon2
+import pytest
+
+from gatepost.directory import passwords, sign_in
+from gatepost.directory.port import DirectoryUnavailable, TokenVerifierUnavailable, User, Verdict
+from gatepost.directory.sign_in import SignInService
+from gatepost.organization.model import Protocol
+from gatepost.routing.decision import Mailbox
+
+CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+ANNA = User("anna@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"))
+OTTO = User("otto@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"), frozenset({Protocol.POP3}))
+GONE = User("gone@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"), disabled=True)
+NONE = User("none@contoso.com", Mailbox("DB01"))
+IMAP, POP3 = Protocol.IMAP, Protocol.POP3
+
+
+class FakeDirectory:
+    def __init__(self) -> None:
+        self.users = {user.name: user for user in (ANNA, OTTO, GONE, NONE)} | {"sales@contoso.com": ANNA}
+        self.down = False
+        self.callbacks: list[Callable[[], None]] = []
+
+    def find(self, canonical_name: str) -> User | None:
+        if self.down:
+            raise DirectoryUnavailable("the file is away")
+        return self.users.get(canonical_name)
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def put(self, name: str, user: User | None) -> None:
+        self.users.pop(name, None)
+        if user is not None:
+            self.users[name] = user
+        for callback in self.callbacks:
+            callback()
+
+
+class FakeVerifier:
+    def __init__(self, answers: dict[str, str]) -> None:
+        self.answers = answers
+        self.fault: Exception | None = None
+
+    async def verify(self, user_name: str, token: str) -> str | None:
+        if self.fault:
+            raise self.fault
+        return self.answers.get(token)
+
+
+class Counter:
+    """Counts argon2 checks, and can hold them until it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.checks: list[tuple[str, tuple[bytes, ...]]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.real = passwords.check
+        self.fault: Exception | None = None
+        monkeypatch.setattr(passwords, "check", self.check)
+
+    def check(self, password_hash: str, tries: tuple[bytes, ...]) -> bool:
+        self.checks.append((password_hash, tries))
+        assert self.gate.wait(10)
+        if self.fault:
+            raise self.fault
+        return self.real(password_hash, tries)
+
+    async def reached(self, checks: int) -> None:
+        """Wait until so many checks have begun, in their threads."""
+
+        async def begun() -> None:
+            while len(self.checks) < checks:  # noqa: ASYNC110 - the checks are in other threads
+                await asyncio.sleep(0)
+
+        await asyncio.wait_for(begun(), 10)
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
+    counter = Counter(monkeypatch)
+    yield counter
+    counter.gate.set()
+
+
+@pytest.fixture
+def directory() -> FakeDirectory:
+    return FakeDirectory()
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [1000.0]
+
+
+@pytest.fixture
+def verifier() -> FakeVerifier:
+    return FakeVerifier({"token-anna": "anna@contoso.com", "token-sales": "sales@contoso.com", "token-x": "x@y.z"})
+
+
+DUMMY = passwords.make_dummy_hash(CHEAP)
+
+
+@pytest.fixture
+def service(directory: FakeDirectory, verifier: FakeVerifier, clock: list[float]) -> Iterator[SignInService]:
+    service = SignInService(
+        directory,
+        "contoso.com",
+        waiting_limit=3,
+        token_verifier=verifier,
+        dummy_hash=DUMMY,
+        clock=lambda: clock[0],
+        threads=2,
+    )
+    yield service
+    service.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["anna@contoso.com", "ANNA", "Anna@Contoso.COM.", " anna ", "sales", "Sales@contoso.com"]
+)
+async def test_every_way_to_write_a_name_is_the_same_user(service: SignInService, name: str) -> None:
+    """Field case 78."""
+    result = await service.password(name, "apple", IMAP)
+    assert (result.verdict, result.user) == (Verdict.SIGNED_IN, ANNA)
+    assert service.password_now(name, "apple", IMAP) == result
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("anna", "pear"),
+        ("anna", "apple "),
+        ("anna", ""),
+        ("anna", "a" * 5000),
+        ("anna", "\ud800"),
+        ("nobody", "apple"),
+        ("gone", "apple"),
+        ("none", "apple"),
+        ("none", ""),
+        ("", "apple"),
+        ("two words", "apple"),
+        ("a" * 1000, "apple"),
+        ("anna*master", "apple"),
+        ("anna%master", "apple"),
+        ("\ud800", "apple"),
+    ],
+)
+async def test_wrong_is_wrong_whatever_is_wrong(
+    service: SignInService, counter: Counter, name: str, password: str
+) -> None:
+    """One verdict without a user, after exactly one check of the same cost, and again the next time (field case 71)."""
+    for n in (1, 2):
+        assert service.password_now(name, password, IMAP) is None
+        result = await service.password(name, password, IMAP)
+        assert (result.verdict, result.user) == (Verdict.WRONG_CREDENTIALS, None)
+        assert len(counter.checks) == n
+        assert counter.checks[-1][0] in (DUMMY, ANNA.password_hash)
+
+
+async def test_the_number_of_tries_does_not_depend_on_the_user(service: SignInService, counter: Counter) -> None:
+    for name in ("anna", "nobody", "gone", "two words"):
+        await service.password(name, "cafe\u0301", IMAP)
+    assert [len(tries) for _, tries in counter.checks] == [2, 2, 2, 2]
+
+
+async def test_right_password_but_not_this_protocol(service: SignInService) -> None:
+    for _ in range(2):
+        result = await service.password("otto", "apple", IMAP)
+        assert (result.verdict, result.user) == (Verdict.PROTOCOL_NOT_ALLOWED, OTTO)
+    assert (await service.password("otto", "apple", POP3)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("otto", "pear", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+
+
+async def test_a_success_is_remembered_for_a_while(
+    service: SignInService, counter: Counter, clock: list[float]
+) -> None:
+    await service.password("anna", "apple", IMAP)
+    clock[0] += sign_in.SUCCESS_SECONDS
+    assert service.password_now("anna", "apple", POP3) is not None
+    await service.password("sales", "apple", IMAP)  # another way to write the name needs no second check
+    assert len(counter.checks) == 1
+    clock[0] += 0.1
+    assert service.password_now("anna", "apple", IMAP) is None
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+    assert len(counter.checks) == 2
+
+
+async def test_only_that_password_of_that_user_is_remembered(service: SignInService) -> None:
+    """Field case 67: no entry ever answers for another user or password."""
+    await service.password("anna", "apple", IMAP)
+    await service.password("otto", "apple", POP3)
+    for name, password in [("anna", "apple1"), ("anna", ""), ("annaa", "pple"), ("gone", "apple"), ("none", "apple")]:
+        assert service.password_now(name, password, IMAP) is None
+    known = service.password_now("otto", "apple", POP3)
+    assert known is not None
+    assert known.user == OTTO
+
+
+async def test_a_changed_password_ends_the_old_one_at_once(service: SignInService, directory: FakeDirectory) -> None:
+    """Field case 68: with the directory's notice, not minutes later."""
+    await service.password("anna", "apple", IMAP)
+    directory.put(ANNA.name, replace(ANNA, password_hash=CHEAP.hash("pear")))
+    assert service.password_now("anna", "apple", IMAP) is None
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    assert (await service.password("anna", "pear", IMAP)).verdict is Verdict.SIGNED_IN
+
+
+@pytest.mark.parametrize("new", [None, replace(ANNA, disabled=True), replace(ANNA, password_hash="")])
+async def test_removed_disabled_or_without_password_is_out_at_once(
+    service: SignInService, directory: FakeDirectory, new: User | None
+) -> None:
+    await service.password("anna", "apple", IMAP)
+    directory.put(ANNA.name, new)
+    assert service.password_now("anna", "apple", IMAP) is None
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+
+
+async def test_a_moved_mailbox_needs_no_new_check(
+    service: SignInService, directory: FakeDirectory, counter: Counter
+) -> None:
+    await service.password("anna", "apple", IMAP)
+    moved = replace(ANNA, mailbox=Mailbox("DB02"))
+    directory.put(ANNA.name, moved)
+    assert (await service.password("anna", "apple", IMAP)).user == moved
+    assert len(counter.checks) == 1
+
+
+async def test_a_change_during_the_check_counts(
+    service: SignInService, directory: FakeDirectory, counter: Counter
+) -> None:
+    """Whoever is disabled while their password is being checked does not get in, now or from memory."""
+    counter.gate.clear()
+    task = asyncio.create_task(service.password("anna", "apple", IMAP))
+    await counter.reached(1)
+    directory.put(ANNA.name, replace(ANNA, disabled=True))
+    counter.gate.set()
+    assert (await task).verdict is Verdict.WRONG_CREDENTIALS
+    assert service.password_now("anna", "apple", IMAP) is None
+
+
+async def test_equal_checks_at_once_are_one(service: SignInService, counter: Counter) -> None:
+    """A client that opens twenty connections costs one check; one that leaves does not take the others along."""
+    counter.gate.clear()
+    tasks = [asyncio.create_task(service.password("anna", "apple", IMAP)) for _ in range(20)]
+    await counter.reached(1)
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    counter.gate.set()
+    results = await asyncio.gather(*tasks[1:])
+    assert {result.verdict for result in results} == {Verdict.SIGNED_IN}
+    assert len(counter.checks) == 1
+
+
+async def test_too_many_checks_are_busy(service: SignInService, counter: Counter) -> None:
+    """Two run, three wait, the sixth is told to come back; nothing is remembered of that."""
+    counter.gate.clear()
+    tasks = [asyncio.create_task(service.password("anna", f"guess {n}", IMAP)) for n in range(5)]
+    await counter.reached(2)
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
+    assert (await service.password("nobody", "apple", IMAP)).verdict is Verdict.BUSY
+    counter.gate.set()
+    assert {(await task).verdict for task in tasks} == {Verdict.WRONG_CREDENTIALS}
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+
+
+async def test_a_check_that_hangs_is_busy(service: SignInService, counter: Counter, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sign_in, "CHECK_SECONDS", 0.01)
+    counter.gate.clear()
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
+
+
+async def test_a_check_that_fails_is_not_a_wrong_password(service: SignInService, counter: Counter) -> None:
+    counter.fault = passwords.CheckFailed("out of memory")
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.UNAVAILABLE
+    counter.fault = None
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+
+
+async def test_after_closing_it_is_busy(service: SignInService) -> None:
+    service.close()
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
+
+
+async def test_an_outage_never_looks_like_a_wrong_password(service: SignInService, directory: FakeDirectory) -> None:
+    directory.down = True
+    for name, password in [("anna", "apple"), ("anna", "pear"), ("nobody", "x")]:
+        assert (await service.password(name, password, IMAP)).verdict is Verdict.UNAVAILABLE
+
+
+async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
+    service: SignInService, directory: FakeDirectory, clock: list[float]
+) -> None:
+    """Field case 115: last known good, bounded; only with the very password that was right."""
+    await service.password("anna", "apple", IMAP)
+    await service.password("otto", "apple", POP3)
+    directory.down = True
+    clock[0] += sign_in.OUTAGE_SECONDS
+    assert service.password_now("anna", "apple", IMAP) is None
+    assert (await service.password("anna", "apple", IMAP)).user == ANNA
+    assert (await service.password("otto", "apple", IMAP)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
+    assert (await service.password("anna", "pear", IMAP)).verdict is Verdict.UNAVAILABLE
+    clock[0] += 0.1
+    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.UNAVAILABLE
+
+
+async def test_memory_is_bounded(service: SignInService, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sign_in, "REMEMBERED_NAMES", 3)
+    monkeypatch.setattr(sign_in, "REMEMBERED_SUCCESSES", 3)
+    for n in range(8):
+        assert (await service.password("anna" + " " * n, "apple", IMAP)).verdict is Verdict.SIGNED_IN
+        await service.password(f"stranger {n}", "x", IMAP)
+    assert len(service._names) <= 3
+    assert len(service._successes) <= 3
+    for n in range(8):
+        service._remember(bytes([n]))
+    assert len(service._successes) == 3
+    assert service._running == {}
+
+
+async def test_no_secret_is_kept(service: SignInService) -> None:
+    """Nothing reachable from the service is, or holds, the password."""
+    secret = "correct horse battery staple"
+    service._directory.users["s@contoso.com"] = User("s@contoso.com", Mailbox("DB01"), CHEAP.hash(secret))  # type: ignore[attr-defined]
+    assert (await service.password("s", secret, IMAP)).verdict is Verdict.SIGNED_IN
+    await service.password("s", secret + "!", IMAP)
+    seen: set[int] = set()
+    stack: list[object] = [service._names, service._successes, service._running]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen or isinstance(item, type):
+            continue
+        seen.add(id(item))
+        if isinstance(item, str | bytes):
+            text = item.encode() if isinstance(item, str) else item
+            assert secret.encode() not in text
+        if isinstance(item, str | bytes | dict | list | tuple | User) or type(item).__module__.startswith("gatepost"):
+            stack.extend(gc.get_referents(item))
+    assert len(seen) > 5
+
+
+async def test_unknown_and_wrong_take_the_same_time(directory: FakeDirectory) -> None:
+    """The least of 15 interleaved sign-ins each, with a cost that dwarfs the rest: a missing dummy check is fiftyfold.
+
+    The least and not the median, since whatever else the machine does only adds to a time.
+    """
+    hasher = argon2.PasswordHasher(time_cost=2, memory_cost=2048, parallelism=1)
+    for name in ("anna", "gone"):
+        user = directory.users[f"{name}@contoso.com"]
+        directory.users[user.name] = replace(user, password_hash=hasher.hash("apple"))
+    service = SignInService(
+        directory, "contoso.com", waiting_limit=3, dummy_hash=passwords.make_dummy_hash(hasher), threads=1
+    )
+    names = ("anna", "gone", "none", "nobody", "two words", "anna*master")
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for n in range(15):
+        for name in names:
+            begin = time.perf_counter()
+            await service.password(name, f"guess {n}", IMAP)
+            times[name].append(time.perf_counter() - begin)
+    service.close()
+    least = {name: min(values) for name, values in times.items()}
+    assert max(least.values()) < 3 * min(least.values()), least
+
+
+async def test_a_token_signs_its_owner_in(service: SignInService) -> None:
+    """The claimed name may be any of the owner's, and so may the token's."""
+    for name, token in [("anna", "token-anna"), ("", "token-anna"), ("sales", "token-anna"), ("anna", "token-sales")]:
+        result = await service.token(name, token, IMAP)
+        assert (result.verdict, result.user) == (Verdict.SIGNED_IN, ANNA)
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("otto", "token-anna"),
+        ("nobody", "token-anna"),
+        ("anna", "other"),
+        ("x@y.z", "token-x"),
+        ("two words", "token-anna"),
+    ],
+)
+async def test_a_token_of_another_or_none_is_wrong(service: SignInService, name: str, token: str) -> None:
+    result = await service.token(name, token, IMAP)
+    assert (result.verdict, result.user) == (Verdict.WRONG_CREDENTIALS, None)
+
+
+async def test_a_token_does_not_open_what_is_closed(
+    service: SignInService, verifier: FakeVerifier, directory: FakeDirectory
+) -> None:
+    verifier.answers |= {"token-gone": "gone@contoso.com", "token-otto": "otto@contoso.com"}
+    assert (await service.token("", "token-gone", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    assert (await service.token("", "token-otto", IMAP)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
+    verifier.fault = TokenVerifierUnavailable("down")
+    assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.UNAVAILABLE
+    verifier.fault = None
+    directory.down = True
+    assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.UNAVAILABLE
+
+
+async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, service: SignInService) -> None:
+    assert service.accepts_tokens
+    plain = SignInService(directory, "contoso.com", waiting_limit=1, dummy_hash=DUMMY)
+    assert not plain.accepts_tokens
+    assert (await plain.token("anna", "token-anna", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    plain.close()
