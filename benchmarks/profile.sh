@@ -24,8 +24,8 @@ done
 [ -n "$worker" ] || { cat "$out/log"; exit 1; }
 sleep 1.5
 if command -v py-spy >/dev/null; then
-    py-spy record --pid "$worker" --duration 4 --rate 500 --native --format raw --output "$out/stacks" || true
-    py-spy record --pid "$worker" --duration 3 --rate 500 --output "$out/flame.svg" || true
+    py-spy record --pid "$worker" --duration 5 --rate 997 --nonblocking --format raw --output "$out/stacks" || true
+    py-spy record --pid "$worker" --duration 3 --rate 200 --native --output "$out/flame.svg" || true
 fi
 if command -v perf >/dev/null; then
     perf record -q -F 999 -g -p "$worker" -o "$out/perf.data" -- sleep 3 && perf report -i "$out/perf.data" --no-children --stdio -g none 2>/dev/null | grep -v '^#' | head -n 60 >"$out/perf.txt" || true
