@@ -17,7 +17,7 @@ import pytest
 
 from gatepost.lab.servers.cyrus import Cyrus
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
-from gatepost.lab.servers.gatepost import Gatepost, LabUser, import_users, write_configuration
+from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, import_users, write_configuration
 from gatepost.lab.servers.nginx import Nginx
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.ports import MailPorts
@@ -244,6 +244,7 @@ def start(
         change(front_end, organization)
     path = write_configuration(directory / "gatepost.toml", front_end, organization)
     import_users(path, USERS + ([CAROL] if cyrus else []) if users is None else users, directory)
+    gatepost_command(path, "database", "list")  # makes each database active on its first copy
     endpoints = organization["servers"]["CAS-01"]["endpoints"]
     process = Gatepost("CAS-01", directory, path, {name: (address, e["port"]) for name, e in endpoints.items()})
     door = FrontDoor(process, front_end, organization, servers.authority.certificate)

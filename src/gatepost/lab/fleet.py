@@ -77,7 +77,7 @@ class Fleet:
         """Write, start and wait for everything. Raises `ServerMissing`, `ServerNotStarted`, `CommandFailed`."""
         os.umask(0o022)
         self.directory.chmod(0o711)
-        self._write_configuration()
+        self.write_configuration()
         for name in figure.MAILBOX_SERVERS:
             self.mailbox_servers[name] = self._mailbox_server(name)
         for name in self.ports.web:
@@ -107,7 +107,8 @@ class Fleet:
         """Run a `gatepost` command on the lab's configuration. Raises `CommandFailed`."""
         return gatepost_command(self.configuration, *arguments, status=status)
 
-    def _write_configuration(self) -> None:
+    def write_configuration(self) -> None:
+        """Write `gatepost.toml`, `organization.toml`, certificates and secrets."""
         names = ["mail." + figure.DOMAIN, "autodiscover." + figure.DOMAIN]
         names += [figure.fqdn(name) for name in figure.FRONT_ENDS]
         self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
