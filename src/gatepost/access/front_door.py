@@ -97,12 +97,15 @@ class FrontDoor:
         """Take no more connections; sessions go on until they end by themselves or `seconds` have passed."""
         self.close_listeners(list(self._listeners))
         async with asyncio.TaskGroup() as group:
-            for door in (*self._mail.values(), self._http):
+            for door in self._doors():
                 group.create_task(door.drain(seconds))
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection of any protocol."""
-        return [entry for door in (*self._mail.values(), self._http) for entry in door.sessions()]
+        return [entry for door in self._doors() for entry in door.sessions()]
+
+    def _doors(self) -> list[MailDoor | HttpDoor]:
+        return [*self._mail.values(), self._http]
 
     def _endpoint(self, name: str) -> Endpoint:
         return next(e for e in self._configuration.server.endpoints if e.name == name)

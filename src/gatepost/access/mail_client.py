@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
+from gatepost.access.addresses import connection_addresses
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.names import BadLoginName, canonical_login_name
@@ -374,14 +375,3 @@ class MailClientLeg(asyncio.Protocol):
             "server": self._target.server if self._target is not None else "",
             "seconds": round(self._door.loop.time() - self._since, 1),
         }
-
-
-def connection_addresses(
-    transport: asyncio.BaseTransport, proxy: ProxyHeader | None
-) -> tuple[tuple[str, int], tuple[str, int]]:
-    """Client's and own address of a connection; a PROXY header's word counts where there is one."""
-    if proxy is not None and not proxy.local and proxy.source is not None and proxy.destination is not None:
-        return proxy.source, proxy.destination
-    peer = transport.get_extra_info("peername") or ("", 0)
-    own = transport.get_extra_info("sockname") or ("", 0)
-    return (peer[0], peer[1]), (own[0], own[1])

@@ -19,7 +19,7 @@ from typing import Any
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import TlsMode
-from gatepost.service import logs, privileges
+from gatepost.service import logs, privileges, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.core import DEFAULT_CORE
 from gatepost.service.fleet import Fleet, StartFailed
@@ -73,6 +73,7 @@ class Supervisor:
             self._prepare(configuration)
             privileges.raise_open_files(MIN_OPEN_FILES)
             self._log = logs.configure(self._writer, process="supervisor")
+            stores.prepare(configuration, self._log)
             await self._start(configuration)
             await self._stopped.wait()
             self._log.info("service.ended")
@@ -219,6 +220,7 @@ class Supervisor:
         self._record = record
         self._reopen_log(record)
         self._log_warnings()
+        stores.prepare(new, self._log)
         slots = self._slots(new)
         self._fleet.drain_seconds = new.front_end.limits.drain_seconds
         # Workers that go away are told before their sockets are closed here, so that they accept what waits on them.

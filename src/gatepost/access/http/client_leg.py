@@ -10,9 +10,9 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
+from gatepost.access.addresses import connection_addresses
 from gatepost.access.http import front
 from gatepost.access.http.answers import answer
-from gatepost.access.mail_client import connection_addresses
 from gatepost.relay.relay import Relay
 from gatepost.wire.http_body import Body, ChunkedBody, LengthBody
 from gatepost.wire.http_head import END, MAX_TARGET, HeadFault, RequestReader
@@ -54,9 +54,9 @@ class HttpClientLeg(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_ahead", "_buffer", "_dropped", "_last_host", "_looping", "_reading", "_reason", "_since", "_written_full",
+        "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full",
         "address", "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
-        "forwarded", "lines_for", "local", "origin", "phase", "pinned", "proxy", "reader", "relay", "requests", "session",
+        "forwarded", "last_asked", "last_path", "lines_for", "local", "origin", "phase", "pinned", "proxy", "reader", "relay", "requests", "session",
         "settled", "sign_in_line", "tls", "transport", "users",
     )  # fmt: skip
 
@@ -78,6 +78,9 @@ class HttpClientLeg(asyncio.Protocol):
         self.sign_in_line = b""
         self.lines_for: tuple[object, object] = (None, None)
         self.forwarded = b""
+        self.last_asked: tuple[bytes | None, bytes] = (None, b"")
+        self.last_path = (b"", b"", "")
+        """Path, query and route of `last_asked`, a host and a target."""
         self.origin = b""
         self.users: set[str] = set()
         self.requests = 0
@@ -89,7 +92,6 @@ class HttpClientLeg(asyncio.Protocol):
         self._buffer = b""
         self._ahead = False
         self._dropped = 0
-        self._last_host: bytes | None = None
         self._looping = False
         self._reading = True
         self._reason = ""
@@ -216,12 +218,6 @@ class HttpClientLeg(asyncio.Protocol):
             front.begin(self)
         except HeadFault as fault:
             self.refuse_head(fault)
-
-    def host_changed(self, host: bytes | None) -> bool:
-        """Whether `host` is another than the last request's; remembers it."""
-        changed = host != self._last_host or not self.forwarded
-        self._last_host = host
-        return changed
 
     # --- the request's body
 
