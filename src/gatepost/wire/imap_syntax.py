@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 ATOM = rb'[^\x00-\x20\x7f"{]+'
 """An unquoted argument, wider than RFC 9051's atom: `*`, `%`, `\\`, brackets and 8-bit are taken as they stand, as
@@ -39,6 +40,12 @@ ID_VALUE_BYTES = 1024
 
 LITERAL_DIGITS = 10
 """Digits of a literal's count: 32 bits (RFC 9051 section 9, `number`)."""
+
+
+REMEMBERED_LISTS = 64
+"""Capability lists that have been read before are not read again."""
+REMEMBERED_LENGTH = 2048
+"""Bytes; a longer list is read each time, so that no server fills the memory of lists (at most 0.5 MB)."""
 
 
 class LineTooLong(Exception):
@@ -150,6 +157,11 @@ class Arguments:
         """At least one space. More than one is no ambiguity."""
         self._take(_SPACES, "Missing argument")
 
+    def skip_spaces(self) -> None:
+        """Spaces, if any."""
+        while self._text.startswith(b" ", self._at):
+            self._at += 1
+
     def atom(self) -> bytes:
         """An unquoted argument."""
         return self._take(_ATOM, "Invalid argument")
@@ -179,11 +191,11 @@ class Arguments:
     def mark(self, character: bytes) -> bool:
         """Take this one character, and spaces before it, if it stands here."""
         at = self._at
-        while self._text.startswith(b" ", at):
-            at += 1
-        if not self._text.startswith(character, at):
+        self.skip_spaces()
+        if not self._text.startswith(character, self._at):
+            self._at = at
             return False
-        self._at = at + 1
+        self._at += 1
         return True
 
     @property
@@ -208,6 +220,8 @@ def id_fields(arguments: Arguments) -> tuple[tuple[str, str], ...]:
         while not arguments.mark(b")"):
             if names:
                 arguments.space()
+            else:
+                arguments.skip_spaces()
             name, value = _id_field(arguments)
             if name.lower() in names or len(names) == ID_FIELDS:
                 raise BadSyntax("Repeated or too many ID fields")
@@ -271,12 +285,28 @@ def response(line: bytes) -> Response | None:
 
 def capability_list(words: bytes) -> bytes:
     """The capability names among `words` that may be repeated to anyone, in their order."""
-    return b" ".join(word for word in words.split() if _CAPABILITY.fullmatch(word))
+    return _cleaned(words) if len(words) <= REMEMBERED_LENGTH else _cleaned.__wrapped__(words)
 
 
 def has_capability(capabilities: bytes | None, name: bytes) -> bool:
     """Whether a list names this capability."""
-    return capabilities is not None and name in capabilities.upper().split()
+    if capabilities is None:
+        return False
+    names = _names(capabilities) if len(capabilities) <= REMEMBERED_LENGTH else _names.__wrapped__(capabilities)
+    return name in names
+
+
+# A fleet's servers say the same few lists at every sign-in: reading one costs more than the rest of the dialogue.
+
+
+@lru_cache(REMEMBERED_LISTS)
+def _cleaned(words: bytes) -> bytes:
+    return b" ".join(word for word in words.split() if _CAPABILITY.fullmatch(word))
+
+
+@lru_cache(REMEMBERED_LISTS)
+def _names(capabilities: bytes) -> frozenset[bytes]:
+    return frozenset(capabilities.upper().split())
 
 
 def visible(text: bytes, limit: int) -> bytes:
