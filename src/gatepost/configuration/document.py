@@ -60,12 +60,6 @@ class Document:
     path: str
     data: dict[str, Any] = field(default_factory=dict)
     lines: Lines = field(default_factory=lambda: Lines(b""))
-    faulty: set[Path] = field(default_factory=set)
-    """Places whose faults are reported: a neutral value stands there, and what follows from it is no news."""
-
-    def follows(self, path: Path) -> bool:
-        """Whether a finding at `path` may only follow from a reported fault at, in or around that place."""
-        return any(path[: len(bad)] == bad or bad[: len(path)] == path for bad in self.faulty)
 
     def beside(self, path: str) -> str:
         """`path`, which this file names, from where the process is."""
@@ -77,12 +71,18 @@ class Findings:
 
     def __init__(self) -> None:
         self.found: list[LocatedFinding] = []
+        self.faulty: set[Path] = set()
+        """Places whose faults are reported: a neutral value stands there, and what follows from it is no news."""
 
     def add(self, document: Document, finding: Finding) -> None:
         """Add one fault of `document`, unless it follows from one that is reported."""
-        if not document.follows(finding.path):
+        if not self._follows(finding.path) and not (finding.rests_on and self._follows(finding.rests_on)):
             line = document.lines.of(finding.path)
             self.found.append(LocatedFinding(finding, document.path, line))
+
+    def _follows(self, path: Path) -> bool:
+        """Whether a finding at `path` may only follow from a reported fault at, in or around that place."""
+        return any(path[: len(bad)] == bad or bad[: len(path)] == path for bad in self.faulty)
 
     def add_all(self, document: Document, findings: Iterable[Finding]) -> None:
         """Add faults of `document`."""

@@ -79,10 +79,15 @@ class FrontEndBuilder:
             self._add(unknown(path, WHO, "server", "servers", name, servers))
         elif Role.CLIENT_ACCESS not in server.roles:
             message = f"server {name} is not a client access server"
-            self._add(error(path, WHO, message, f'give {name} the role "client-access", or name another server'))
+            remedy = f'give {name} the role "client-access", or name another server'
+            self._add(error(path, WHO, message, remedy, ("servers", name, "roles")))
+            return None
         elif not server.endpoints:
+            here: Path = ("servers", name, "endpoints")
             remedy = f"list them in [servers.{name}.endpoints], for example imaps = {{}}"
-            self._add(error(path, WHO, f"server {name} has no endpoints, so there is nothing to listen on", remedy))
+            self._add(
+                error(path, WHO, f"server {name} has no endpoints, so there is nothing to listen on", remedy, here)
+            )
         return server
 
     def _key_pair(self, server: Server | None) -> tuple[bytes, bytes]:

@@ -131,7 +131,7 @@ class _Load:
     def _shape(self, kind: type[T], document: Document) -> Shaped[T]:
         shaped = shape(kind, document.data)
         self.files.findings.add_all(document, shaped.findings)
-        document.faulty.update(shaped.faulty)
+        self.files.findings.faulty.update(shaped.faulty)
         return shaped
 
     def _organization(self, document: Document, shaped: Shaped[Any]) -> tuple[Organization | None, dict[str, bytes]]:
@@ -161,7 +161,7 @@ class _Load:
                 named = Named(document, key, path, f"server {name}", "the master password file")
                 password = self.files.password(named)
                 if password is None:
-                    document.faulty.add(key)
+                    self.files.findings.faulty.add(key)
                 found[name] = password or ""
         return found
 

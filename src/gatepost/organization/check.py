@@ -85,9 +85,10 @@ def _check_sites(organization: Organization) -> Iterator[Finding]:
             if owner != site.name:
                 message = f"subnet {net} is also a subnet of site {quoted(owner)}"
                 yield error(("sites", site.name, "subnets", index), f"site {site.name}", message, "keep it in one site")
-    for name, inside in servers_by_site(organization).items():
-        if name not in organization.sites:
-            continue
+    by_site = servers_by_site(organization)
+    if not by_site.keys() <= organization.sites.keys():
+        return  # a server with a misspelt site would be missed in its own
+    for name, inside in by_site.items():
         doors = [server.name for server in inside if Role.CLIENT_ACCESS in server.roles]
         if not doors and any(Role.MAILBOX in server.roles for server in inside):
             remedy = 'add a server with the role "client-access" to this site'
@@ -153,7 +154,7 @@ def _check_copies(organization: Organization, database: Database) -> Iterator[Fi
         elif Role.MAILBOX not in server.roles:
             message = f"has a copy on {server.name}, which is not a mailbox server"
             remedy = f'give {server.name} the role "mailbox" or move the copy'
-            yield error((*here, "server"), who, message, remedy)
+            yield error((*here, "server"), who, message, remedy, ("servers", server.name, "roles"))
         if copy.preference < 1:
             yield error((*here, "preference"), who, f"the preference is {copy.preference}", "make it 1 or more")
     for index, name, _ in repeated(copy.server for copy in database.copies):
@@ -186,7 +187,8 @@ def _check_array(organization: Organization, array: ClientAccessArray) -> Iterat
             yield unknown(here, who, "server", "servers", name, organization.servers)
         elif Role.CLIENT_ACCESS not in server.roles:
             message = f"member {name} is not a client access server"
-            yield error(here, who, message, f'give {name} the role "client-access" or remove it')
+            remedy = f'give {name} the role "client-access" or remove it'
+            yield error(here, who, message, remedy, ("servers", name, "roles"))
         elif server.site != array.site and server.site in organization.sites and array.site in organization.sites:
             message = f"member {name} is in site {server.site}, the array is in site {array.site}"
             yield warning(here, who, message, "keep the servers of one site in an array")

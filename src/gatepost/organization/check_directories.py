@@ -90,7 +90,8 @@ def _check_endpoint_of(here: Path, who: str, server: Server, url: HttpUrl) -> It
     web = [endpoint for endpoint in server.endpoints if endpoint.protocol is Protocol.HTTPS]
     if not web:
         message = f"server {server.name} has no https endpoint, so nothing can connect to the internal URL"
-        yield error(here, who, message, f"add https = {{}} to [servers.{server.name}.endpoints]")
+        remedy = f"add https = {{}} to [servers.{server.name}.endpoints]"
+        yield error(here, who, message, remedy, ("servers", server.name, "endpoints"))
     elif not any(e.port == url.port and (e.tls is TlsMode.CLEAR) == (url.scheme == "http") for e in web):
         answers = listed(f"{endpoint.name} on port {endpoint.port}" for endpoint in web)
         message = f"the internal URL leads to {url.scheme} on port {url.port}, but {server.name} answers {answers}"
@@ -105,7 +106,7 @@ def _check_reach(
     missing = directory.internal_url is None
     if missing and server.version >= Version.MODERN and Role.MAILBOX in server.roles:
         message = "has no internal URL, so no front end can reach it"
-        yield error((*path, "internal_url"), who, message, f"set {example}")
+        yield error((*path, "internal_url"), who, message, f"set {example}", ("servers", server.name))
         return
     if not _others_proxy_to(organization, server, directory):
         return

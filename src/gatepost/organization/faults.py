@@ -15,9 +15,9 @@ MAX_VALUE_SHOWN = 60
 """Characters of a faulty value that a message repeats."""
 
 
-def error(path: Path, object_name: str, message: str, remedy: str) -> Finding:
+def error(path: Path, object_name: str, message: str, remedy: str, rests_on: Path = ()) -> Finding:
     """A fault that keeps the file from being used."""
-    return Finding(Severity.ERROR, path, object_name, message, remedy)
+    return Finding(Severity.ERROR, path, object_name, message, remedy, rests_on)
 
 
 def warning(path: Path, object_name: str, message: str, remedy: str) -> Finding:

@@ -230,7 +230,8 @@ class Severity(Enum):
 class Finding:
     """One fault of the organization: what object, what is wrong, what to do (SPEC O2).
 
-    `path` are the keys that lead to the place in the file, such as `("servers", "MBX-01", "site")`.
+    `path` are the keys that lead to the place in the file, such as `("servers", "MBX-01", "site")`. `rests_on` is a
+    second place that the judgement rests on: while that one is at fault itself, this finding may be no news.
     """
 
     severity: Severity
@@ -238,6 +239,7 @@ class Finding:
     object_name: str
     message: str
     remedy: str
+    rests_on: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
