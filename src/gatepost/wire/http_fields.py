@@ -45,20 +45,17 @@ MAX_REMEMBERED = 1024
 class FieldRules:
     """The kind of a field by its name as it was spelled; remembered, since clients spell few names again and again."""
 
-    __slots__ = ("_dropped", "_kept", "_prefixes", "_remembered")
+    __slots__ = ("_dropped", "_kept", "_prefixes", "remembered")
 
     def __init__(self, kept: frozenset[bytes], dropped: Iterable[bytes], prefixes: tuple[bytes, ...] = ()) -> None:
         self._kept = kept
         self._dropped = frozenset(dropped) - kept
         self._prefixes = prefixes
-        self._remembered: dict[bytes, int] = {}
+        self.remembered: dict[bytes, int] = {}
+        """Kinds of names that were seen; look here first."""
 
     def kind(self, name: bytes) -> int:
-        """`PASSED`, `DROPPED` or `KEPT`."""
-        found = self._remembered.get(name)
-        return self._kind_anew(name) if found is None else found
-
-    def _kind_anew(self, name: bytes) -> int:
+        """`PASSED`, `DROPPED` or `KEPT`, worked out anew."""
         low = name.lower()
         if low in self._kept:
             kind = KEPT
@@ -67,8 +64,8 @@ class FieldRules:
             kind = DROPPED
         else:
             kind = PASSED
-        if len(self._remembered) < MAX_REMEMBERED:
-            self._remembered[name] = kind
+        if len(self.remembered) < MAX_REMEMBERED:
+            self.remembered[name] = kind
         return kind
 
 

@@ -12,7 +12,7 @@ import re
 
 import httptools
 
-from gatepost.wire.http_fields import DROPPED, KEPT, PASSED, REPEATABLE, FieldRules
+from gatepost.wire.http_fields import KEPT, PASSED, REPEATABLE, FieldRules
 
 END = b"\r\n\r\n"
 MAX_TARGET = 8192
@@ -25,9 +25,13 @@ MAX_LENGTH_DIGITS = 18
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))(?::([0-9]{1,5}))?")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ ")
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 _NEVER_UPGRADED = (b"h2c", b"h2", b"http", b"tls")
 """Tokens that would change the protocol under us; a server that took one could be given smuggled requests."""
+_status_lines: dict[bytes, tuple[bytes, bool]] = {}
+MAX_STATUS_LINES = 256
+"""Status lines whose reading is remembered: servers use a few, and a strange one cannot make the table grow."""
 
 
 class HeadFault(ValueError):
@@ -42,10 +46,11 @@ class HeadFault(ValueError):
 class _Reader:
     """What both kinds of heads share: fields sorted by their rules, bounds."""
 
-    __slots__ = ("_count", "_fault", "_kind", "_max_fields", "kept", "passed")
+    __slots__ = ("_count", "_fault", "_kind", "_max_fields", "_seen", "kept", "passed")
 
     def __init__(self, rules: FieldRules, max_fields: int) -> None:
         self._kind = rules.kind
+        self._seen = rules.remembered
         self._max_fields = max_fields
         self._clear()
 
@@ -58,7 +63,9 @@ class _Reader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field (called by httptools)."""
         self._count += 1
-        kind = self._kind(name)
+        kind = self._seen.get(name)
+        if kind is None:
+            kind = self._kind(name)
         if kind == PASSED:
             self.passed += (name, b": ", value, b"\r\n")
         elif kind == KEPT:
@@ -70,8 +77,6 @@ class _Reader:
                 self.kept[name] = earlier + b", " + value
             else:
                 self._fault = f"repeated {name.decode()}"
-        else:
-            assert kind == DROPPED
 
     def _remove_listed(self, connection: bytes) -> tuple[bytes, ...]:
         """Take out the fields that `Connection` names (RFC 9110 section 7.6.1); answers its tokens, in lower case."""
@@ -133,7 +138,7 @@ class RequestReader(_Reader):
         except httptools.HttpParserUpgrade:
             self._parser = None
         except httptools.HttpParserInvalidMethodError as error:
-            raise HeadFault(501 if head[:1].isalpha() else 400, "unknown method") from error
+            raise HeadFault(501 if _METHOD.match(head) else 400, "unknown method") from error
         except httptools.HttpParserError as error:
             raise HeadFault(400, f"bad head: {error}") from error
         method = self.method = parser.get_method()
@@ -214,13 +219,10 @@ class ResponseReader(_Reader):
             raise HeadFault(502, self._fault or "too many fields from the server")
         self.status = status = parser.get_status_code()
         line = head[: head.index(b"\r\n") + 2]
-        self.http_1_0 = not line.startswith(b"HTTP/1.1 %d" % status)
-        if self.http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status):
-            raise HeadFault(502, "bad status line from the server")
-        # A reason is for people only; one with odd octets is left out.
-        reason = line[12:-2]
-        clean = reason.isascii() and (not reason or reason.decode().isprintable())
-        self.status_line = b"HTTP/1.1 %d%b\r\n" % (status, reason if clean and reason else b" ")
+        known = _status_lines.get(line)
+        if known is None:
+            known = _read_status_line(line, status)
+        self.status_line, self.http_1_0 = known
         self._frame()
 
     def _frame(self) -> None:
@@ -242,6 +244,20 @@ class ResponseReader(_Reader):
         if self.length != 0:
             # The parser now waits for a body; it does not know of HEAD either.
             self._parser = None
+
+
+def _read_status_line(line: bytes, status: int) -> tuple[bytes, bool]:
+    """The status line for the client, and whether the server speaks HTTP/1.0. Raises `HeadFault`."""
+    http_1_0 = not line.startswith(b"HTTP/1.1 %d" % status)
+    if http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status):
+        raise HeadFault(502, "bad status line from the server")
+    # A reason is for people only; one with odd octets is left out.
+    reason = line[12:-2]
+    clean = reason.isascii() and reason.decode().isprintable()
+    known = (b"HTTP/1.1 %d%b\r\n" % (status, reason if clean and reason else b" "), http_1_0)
+    if len(_status_lines) < MAX_STATUS_LINES and len(line) < 64:
+        _status_lines[line] = known
+    return known
 
 
 def split_target(target: bytes, host: bytes | None, *, http_1_0: bool) -> bytes:

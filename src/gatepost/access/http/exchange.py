@@ -97,6 +97,11 @@ class Exchange:
         if destination.fault:
             self.refuse(503, destination.fault, fields=RETRY_AFTER)
             return
+        try:
+            self._head = self._build()
+        except HeadFault as fault:
+            self.refuse(fault.status, fault.reason)
+            return
         pinned = leg.pinned
         if pinned is not None:
             leg.pinned = None
@@ -164,15 +169,6 @@ class Exchange:
         leg = self.leg
         self._server = server
         server.begin(self)
-        if not self._head:
-            try:
-                self._head = self._build()
-            except HeadFault as fault:
-                self._server = None
-                server.end()
-                server.pool.give_back(server, leg.door.loop.time())
-                self.refuse(fault.status, fault.reason)
-                return
         server.transport.write(self._head)
         if leg.body is not None:
             leg.pump()

@@ -27,22 +27,27 @@ def begin(leg: HttpClientLeg) -> None:
     door = leg.door
     kept = reader.kept
     host = kept.get(b"host")
-    target = reader.target
-    if leg.host_changed(host) or target[:1] != b"/":
-        target = split_target(target, host, http_1_0=reader.http_1_0)
-        leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
-        leg.forwarded = _forwarded_lines(leg, host)
-    if target == b"*":
-        leg.answer(204 if reader.method == b"OPTIONS" else 400)
-        return
     expect = kept.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
         raise HeadFault(417, "unknown expectation")
-    path, query, route = read_path(target)
+    # Clients ask the same of the same host again and again: what was read and found to be routed is remembered.
+    if leg.last_asked == (host, reader.target):
+        path, query, route = leg.last_path
+    else:
+        asked = (host, reader.target)
+        target = split_target(reader.target, host, http_1_0=reader.http_1_0)
+        if target == b"*":
+            leg.answer(204 if reader.method == b"OPTIONS" else 400)
+            return
+        path, query, route = read_path(target)
+        leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
+        leg.forwarded = _forwarded_lines(leg, host)
+        if not well_known.concerns(route) and host is not None:
+            leg.last_asked, leg.last_path = asked, (path, query, route)
     if not leg.tls and not door.clear_passwords:
         leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), path, query))
         return
-    if well_known.concerns(route) and well_known.answer(leg, route, query):
+    if route is not leg.last_path[2] and well_known.concerns(route) and well_known.answer(leg, route, query):
         return
     authorization = kept.get(b"authorization")
     if authorization is None or authorization != leg.authorization:
