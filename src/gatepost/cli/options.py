@@ -87,15 +87,15 @@ def open_stores(config: str) -> Stores:
 
 def load_configuration(config: str) -> Configuration:
     """The configuration in the file `config`. Raises `click.ClickException` with all its faults."""
-    from gatepost.configuration.load import ConfigurationError, load
+    from gatepost.configuration.load import load
 
-    try:
-        loaded = load(config)
-    except ConfigurationError as error:
-        raise click.ClickException(f"{config} cannot be used: {error}; `gatepost check` says more") from error
-    if loaded.configuration is None:
-        raise click.ClickException(f"{config} has errors; `gatepost check {config}` names them")
-    return loaded.configuration
+    loaded = load(config)
+    if loaded.configuration is not None:
+        return loaded.configuration
+    errors = [finding for finding in loaded.findings if finding.is_error]
+    for finding in errors[:SHOWN_FAULTS]:
+        click.echo(str(finding), err=True)
+    raise click.ClickException(f"{config} cannot be used, errors: {len(errors)}")
 
 
 def read_password(*, from_stdin: bool, file: str | None) -> str:

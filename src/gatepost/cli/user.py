@@ -59,7 +59,7 @@ def plain_faults() -> Iterator[None]:
 
 
 def _mailbox_options(function: _Command) -> _Command:
-    for option in (
+    options = (
         click.option("--database", metavar="DB", help="The database that holds the mailbox."),
         click.option("--home-server", metavar="SERVER", help="For old servers: the one that holds the mailbox."),
         click.option(
@@ -67,13 +67,14 @@ def _mailbox_options(function: _Command) -> _Command:
             "protocols",
             multiple=True,
             type=click.Choice([p.value for p in Protocol]),
-            help="A protocol that may be used; may be repeated. Default: all.",
+            help="A protocol that may be used; may be repeated. A new user may use all.",
         ),
         click.option("--login-at-server", metavar="LOGIN", help="The name used at the mailbox server, if another."),
         click.option("--password-stdin", is_flag=True, help="Read the password from standard input."),
         click.option("--password-file", metavar="FILE", help="Read the password from a file."),
         click.option("--no-password", is_flag=True, help="No password opens this account (tokens do)."),
-    ):
+    )
+    for option in reversed(options):  # the last decorator applied is the first option shown
         function = option(function)
     return function
 

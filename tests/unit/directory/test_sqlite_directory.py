@@ -61,14 +61,15 @@ async def test_a_directory_that_comes_later_is_found(tmp_path: Path) -> None:
     told = asyncio.Event()
     directory.on_change(told.set)
     directory.start()
-    assert not directory.available
+    states = [directory.available]
     with pytest.raises(DirectoryUnavailable, match="No such file"):
         directory.find("anna@contoso.com")
     with DirectoryEditor(path) as editor:
         editor.add(Entry(ANNA))
     await asyncio.wait_for(told.wait(), SEEN_SECONDS)
     assert directory.find("anna@contoso.com") == ANNA
-    assert directory.available
+    states.append(directory.available)
+    assert states == [False, True]
     directory.close()
 
 

@@ -37,7 +37,7 @@ def write(path: str, value: int = 1, schema: Schema = ONE) -> None:
 
 
 def values(store: Store) -> list[int]:
-    return [int(row[0]) for row in store.connection().execute("SELECT x FROM t ORDER BY x").fetchall()]
+    return [int(str(row[0])) for row in store.connection().execute("SELECT x FROM t ORDER BY x").fetchall()]
 
 
 @pytest.mark.parametrize("version", ["3.40.1", "3.51.2", "2.9.9"])
