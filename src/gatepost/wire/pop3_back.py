@@ -67,10 +67,7 @@ class Pop3Back:
         events: list[BackEvent] = []
         while self.state_name not in ("signed in", "failed"):
             if self.state_name == "TLS":
-                if self._lines:
-                    # Said in clear, by whomever; it would be read as if TLS had protected it (field case 80).
-                    events += self._fail(FailureKind.PROTOCOL, "bytes after the answer to STLS")
-                break
+                return events if not self._lines else self._fail(FailureKind.PROTOCOL, "bytes in clear before TLS")
             try:
                 line = self._lines.take(MAX_ANSWER)
             except LineTooLong:
@@ -119,6 +116,9 @@ class Pop3Back:
             # Required means required: nothing is sent in clear (field case 81).
             return self._fail(FailureKind.PROTOCOL, f"TLS is required but refused: {self._shown(text)}")
         self.state_name = "TLS"
+        if self._lines:
+            # Said in clear, by whomever; it would be read as if TLS had protected it (field case 80). No handshake.
+            return self._fail(FailureKind.PROTOCOL, "bytes in clear behind the answer to STLS")
         return [StartTls()]
 
     def _step_done(self, text: bytes) -> list[BackEvent]:
