@@ -44,8 +44,8 @@ def sign_in_command(wanted: BackSignIn, capabilities: bytes | None) -> SignInCom
     LOGIN where it can say them in a plain line, else AUTHENTICATE; with the response in it (RFC 4959) where the server
     is known to take that and the line stays short. Raises `CannotSignIn`.
     """
-    words = (wanted.user, wanted.password, wanted.authorization_id, wanted.token)
-    if any(c in word for word in words for c in "\0\r\n"):
+    words = wanted.user + wanted.password + wanted.authorization_id + wanted.token
+    if "\0" in words or "\r" in words or "\n" in words:
         raise CannotSignIn("a control character in the credentials")
     disabled = has_capability(capabilities, b"LOGINDISABLED")
     command = None if disabled else _login(wanted)
