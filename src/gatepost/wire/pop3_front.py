@@ -55,7 +55,7 @@ class _State(Enum):
     CLOSED = auto()
 
 
-_READING = frozenset({_State.COMMAND, _State.SASL, _State.BEARER_ERROR})
+_READING = (_State.COMMAND, _State.SASL, _State.BEARER_ERROR)
 
 
 class Pop3Front:

@@ -58,7 +58,7 @@ def parsed(data: bytes) -> ProxyHeader:
     ("line", "header"),
     [
         (b"PROXY TCP4 192.0.2.1 198.51.100.2 4660 993\r\n", ProxyHeader(**ENDS)),
-        (b"PROXY TCP4 0.0.0.0 1.0.0.255 0 65535\r\n", ProxyHeader(source=("0.0.0.0", 0), destination=("1.0.0.255", 65535))),
+        (b"PROXY TCP4 0.0.0.0 1.0.0.9 0 65535\r\n", ProxyHeader(source=("0.0.0.0", 0), destination=("1.0.0.9", 65535))),
         (b"PROXY TCP6 2001:DB8::1 ::1 1 2\r\n", ProxyHeader(source=("2001:db8::1", 1), destination=("::1", 2))),
         (b"PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", ProxyHeader(source=("192.0.2.1", 1), destination=("::1", 2))),
         (b"PROXY UNKNOWN\r\n", ProxyHeader()),
