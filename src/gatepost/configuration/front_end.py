@@ -114,7 +114,9 @@ class FrontEndBuilder:
         return chain[0] if chain else b"", key or b""
 
     def _cover(self, leaf: Certificate, server: Server) -> None:
-        """Clients compare the certificate with the name that they were told."""
+        """Clients compare the certificate with the name that they were told. Names at fault are not judged."""
+        if self.files.findings.faulty:
+            return
         missing = uncovered(leaf, public_names(self.organization, server) if self.organization else [server.fqdn])
         if missing:
             message = f"the certificate does not stand for {listed(missing)}: clients will refuse it"

@@ -28,6 +28,9 @@ __all__ = ["ConfigurationError", "Loaded", "LocatedFinding", "Read", "load", "re
 
 T = TypeVar("T", bound=Table)
 
+MAX_FAULTS = 200
+"""Faults of shape that are reported of one file; nobody reads more at a time."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -130,8 +133,15 @@ class _Load:
 
     def _shape(self, kind: type[T], document: Document) -> Shaped[T]:
         shaped = shape(kind, document.data)
-        self.files.findings.add_all(document, shaped.findings)
-        self.files.findings.faulty.update(shaped.faulty)
+        self.files.findings.add_all(document, shaped.findings[:MAX_FAULTS])
+        more = len(shaped.findings) - MAX_FAULTS
+        if more > 0:
+            remedy = "correct those first"
+            self.files.findings.add(document, error((), "the file", f"has {more} more faults like these", remedy))
+        # Of a virtual directory nothing else is judged: even its name comes from its keys.
+        self.files.findings.faulty.update(
+            path[:2] if path[:1] == ("virtual_directories",) else path for path in shaped.faulty
+        )
         return shaped
 
     def _organization(self, document: Document, shaped: Shaped[Any]) -> tuple[Organization | None, dict[str, bytes]]:
@@ -142,7 +152,7 @@ class _Load:
         passwords = self._passwords(document, table)
         authorities = self._server_authorities(document, table)
         organization = build_organization(table, passwords)
-        if any(len(path) == 1 for path in shaped.faulty):
+        if len(shaped.faulty) > MAX_FAULTS or any(len(path) == 1 for path in shaped.faulty):
             # With a whole table unread, every reference into it would look wrong.
             return None, authorities
         for finding in check(organization):

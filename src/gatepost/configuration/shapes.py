@@ -24,8 +24,6 @@ T = TypeVar("T", bound=Table)
 
 MAX_ROUNDS = 6
 """A replaced value can only uncover faults one level up; the tables are not nested deeper than this."""
-MAX_FAULTS = 200
-"""Faults of shape that are reported of one file; nobody reads more at a time."""
 
 _KINDS = {
     "string_type": "must be text in quotes",
@@ -67,7 +65,8 @@ def shape(kind: type[T], data: dict[str, Any]) -> Shaped[T]:
             faults = failure.errors(include_url=False, include_input=False)
         else:
             break
-        for details in faults:
+        # Unknown keys first: a key that is missing because it is misspelt is one fault, not two.
+        for details in sorted(faults, key=lambda details: details["type"] != "extra_forbidden"):
             _record(shaped, kind, data, details)
         # Entries are removed from the end, so that the numbers of those before stay true.
         for path in sorted(map(_path, faults), key=_number, reverse=True):
@@ -89,9 +88,10 @@ def _record(shaped: Shaped[T], kind: type[Table], data: dict[str, Any], details:
     if any(path[:length] in shaped.faulty for length in range(len(path) + 1)):
         return
     shaped.faulty.add(path)
-    if len(shaped.findings) < MAX_FAULTS:
-        message, remedy = _words(kind, path, details)
-        shaped.findings.append(error(path, object_name(path, data), message, remedy))
+    if details["type"] == "extra_forbidden" and (meant := _meant(kind, path)) is not None:
+        shaped.faulty.add((*path[:-1], meant))
+    message, remedy = _words(kind, path, details)
+    shaped.findings.append(error(path, object_name(path, data), message, remedy))
 
 
 def _words(kind: type[Table], path: Path, details: ErrorDetails) -> tuple[str, str]:
@@ -105,7 +105,7 @@ def _words(kind: type[Table], path: Path, details: ErrorDetails) -> tuple[str, s
         return f"unknown key {name}", _known_keys(kind, path)
     if code in _BOUNDS:
         bound, remedy = _BOUNDS[code]
-        return f"{name} is out of range", remedy.format(f"{context[bound]:g}" if bound in context else "that")
+        return f"{name} is out of range", remedy.format(f"{context[bound]:.12g}" if bound in context else "that")
     return f"{name} {_KINDS.get(code, 'is not a value that fits here')}", f"for example {_example(kind, path)}"
 
 
@@ -128,12 +128,17 @@ def _example(kind: type[Table], path: Path) -> str:
 
 
 def _known_keys(kind: type[Table], path: Path) -> str:
-    parent = _table_at(kind, path[:-1])
+    parent, meant = _table_at(kind, path[:-1]), _meant(kind, path)
     if parent is None:
         return "remove it"
-    meant = nearest(str(path[-1]), parent.model_fields)
     keys = ", ".join(parent.model_fields)
     return f'did you mean "{meant}"? Keys here are: {keys}' if meant else f"keys here are: {keys}"
+
+
+def _meant(kind: type[Table], path: Path) -> str | None:
+    """The key that the unknown one at `path` probably was to be."""
+    parent = _table_at(kind, path[:-1])
+    return nearest(str(path[-1]), parent.model_fields) if parent else None
 
 
 def _annotation_at(kind: type[Table], path: Path) -> Any:  # noqa: ANN401 - annotations have no common type
