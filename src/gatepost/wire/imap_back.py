@@ -327,6 +327,7 @@ class ImapBack:
 
     def _fail(self, over: _Over) -> None:
         self._ended = True
+        self._waits_for_tls = False
         self._lines.clear()
         self._events.append(Failed(over.kind, visible(over.text.encode("utf-8", "replace"), MAX_TEXT).decode()))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import lru_cache
 from typing import ClassVar
 
 from gatepost.wire import sasl
@@ -41,7 +42,8 @@ MAX_COMMANDS = 1000
 Clients need under ten."""
 
 _WORD = rb'(?:"([^"\\\x00\r\n]*)"|(' + ATOM + rb"))"
-_PLAIN_LOGIN = re.compile(rb"(" + TAG + rb") LOGIN " + _WORD + rb" " + _WORD + rb" *\r?\n", re.IGNORECASE)
+_PLAIN_LOGIN = re.compile(rb"(" + TAG + rb") [Ll][Oo][Gg][Ii][Nn] " + _WORD + rb" " + _WORD + rb" *\r?\n")
+"""Without IGNORECASE, which would slow every character class."""
 _HTTP = re.compile(rb"[A-Z]+ \S+ HTTP/[0-9.]+\Z")
 
 
@@ -105,7 +107,7 @@ class ImapFront:
 
     def greeting(self) -> bytes:
         """The first line of the connection."""
-        return b"* OK [CAPABILITY %s] %s\r\n" % (self._capabilities(), human(self._banner, MAX_TEXT, b"Ready"))
+        return _greeting(self._capabilities(), self._banner)
 
     def receive(self, data: bytes) -> list[FrontEvent]:
         """Take bytes from the client."""
@@ -164,11 +166,12 @@ class ImapFront:
         No LITERAL+ or LITERAL-, although `{n+}` is always taken: a client may pipeline commands behind its sign-in, and
         they go to a server that perhaps has neither (field case 31). All others end with the sign-in.
         """
-        words = [b"IMAP4rev1", b"SASL-IR", b"ID", b"LOGIN-REFERRALS"]
+        words = b"IMAP4rev1 SASL-IR ID LOGIN-REFERRALS"
         if self._starttls and not self._tls:
-            words.append(b"STARTTLS")
-        words += [b"AUTH=" + m for m in self._mechanisms()] if self._passwords_allowed() else [b"LOGINDISABLED"]
-        return b" ".join(words)
+            words += b" STARTTLS"
+        if not self._passwords_allowed():
+            return words + b" LOGINDISABLED"
+        return words + b"".join([b" AUTH=" + m for m in self._mechanisms()])
 
     def _mechanisms(self) -> tuple[bytes, ...]:
         return PASSWORD + BEARER if self._bearer else PASSWORD
@@ -179,7 +182,7 @@ class ImapFront:
     # Reading
 
     def _whole_login(self, data: bytes) -> list[FrontEvent] | None:
-        """The usual sign-in, whole in one piece: same outcome as the general way, a tenth of its time."""
+        """The usual sign-in, whole in one piece: same outcome as the general way, in a third of its time."""
         found = _PLAIN_LOGIN.match(data)
         if (
             found is None
@@ -402,3 +405,9 @@ class ImapFront:
         b"NOOP": _noop,
         b"STARTTLS": _start_tls,
     }
+
+
+@lru_cache(maxsize=16)
+def _greeting(capabilities: bytes, banner: bytes) -> bytes:
+    """The same few for every connection."""
+    return b"* OK [CAPABILITY %s] %s\r\n" % (capabilities, human(banner, MAX_TEXT, b"Ready"))

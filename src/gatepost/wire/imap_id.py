@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatepost.wire.events import ClientFacts
-from gatepost.wire.imap_syntax import ID_NAME_BYTES, ID_VALUE_BYTES, quote
+from gatepost.wire.imap_syntax import ID_NAME_BYTES, ID_VALUE_BYTES, is_quotable, quote
 
 PROXY_TTL = 4
 """Hops that a chain of proxies may still add; Dovecot starts at five."""
@@ -44,4 +44,6 @@ def _pair(name: str, value: str) -> bytes:
 
 def _ascii(text: str, limit: int) -> str:
     """What every server takes in a quoted string; free text may lose its odd characters."""
+    if is_quotable(text) and len(text) <= limit:
+        return text
     return "".join(c if " " <= c <= "~" else "?" for c in text[:limit])

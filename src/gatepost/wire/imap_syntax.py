@@ -246,12 +246,14 @@ def _id_field(arguments: Arguments) -> tuple[str, str | None]:
 
 def is_quotable(value: str) -> bool:
     """Whether every server takes this as a quoted string: printable ASCII."""
-    return value.isascii() and (value.isprintable() or not value)
+    return value.isascii() and value.isprintable()
 
 
 def quote(value: str) -> bytes:
     """`value` as a quoted string. Only for what `is_quotable`."""
-    return b'"' + value.replace("\\", "\\\\").replace('"', '\\"').encode("ascii") + b'"'
+    if '"' in value or "\\" in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return b'"%s"' % value.encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)

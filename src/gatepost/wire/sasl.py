@@ -38,7 +38,7 @@ def text(data: bytes) -> str:
         decoded = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadSaslMessage("not UTF-8") from error
-    if any(c in decoded for c in "\0\r\n"):
+    if "\0" in decoded or "\r" in decoded or "\n" in decoded:
         raise BadSaslMessage("a control character")
     return decoded
 
