@@ -13,7 +13,7 @@ import json
 from gatepost.wire.events import Credentials
 
 MAX_INITIAL_RESPONSE = 20480
-"""Base64 characters of one response: bearer tokens of 12288 bytes, and what is around them, must fit (field case 53)."""
+"""Base64 characters of one response: tokens of 12288 bytes and what is around them must fit (field case 53)."""
 
 
 class BadSaslMessage(ValueError):
