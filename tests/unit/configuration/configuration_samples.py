@@ -101,7 +101,7 @@ def pki(*names: str) -> dict[str, bytes]:
     }
 
 
-def load_text(text: str | bytes, files: Mapping[str, bytes] | None = None, **options: Any) -> Loaded:
+def load_text(text: str | bytes, files: Mapping[str, bytes | None] | None = None, **options: Any) -> Loaded:
     """Load `text` as `PATH`; `files` are added to those of `pki`, None takes one away."""
     there: dict[str, bytes | None] = {**pki(), **(files or {})}
     there[PATH] = text.encode() if isinstance(text, str) else text
