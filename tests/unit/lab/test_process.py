@@ -73,6 +73,18 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert server.wait(0) == -signal.SIGKILL
 
 
+def test_children_do_not_outlive_their_server(tmp_path: Path) -> None:
+    """A child that holds the listening socket goes with the server, not some time after it."""
+    (port,) = free_ports(ADDRESS, 1)
+    code = "import os, signal, socket, sys; s = socket.create_server((sys.argv[1], int(sys.argv[2])))\n"
+    code += "if os.fork() == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.pause()"
+    server = python(tmp_path, code, port)
+    server.start()
+    server.wait_ready()
+    server.stop()
+    assert not accepts((ADDRESS, port))
+
+
 def test_a_missing_program_says_how_to_install_it() -> None:
     """The reason of a skipped test is a command to copy."""
     with pytest.raises(ServerMissing, match="apt-get install -y --no-install-recommends no-such-package"):

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +25,8 @@ READY_SECONDS = 20.0
 """From start to the last port that accepts: a Dovecot takes 10 ms; the rest is for a busy machine."""
 STOP_SECONDS = 10.0
 """From SIGTERM until SIGKILL."""
+KILLED_SECONDS = 2.0
+"""Until the ports of killed children are closed: milliseconds, or somebody else listens there."""
 POLL_SECONDS = 0.005
 """Between two looks at a port or a process: Dovecot is ready within two of them."""
 LOG_TAIL_LINES = 20
@@ -181,13 +184,22 @@ class ServerProcess:
             return None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it and wait: SIGTERM, after `seconds` SIGKILL."""
+        """End it and wait: SIGTERM, after `seconds` SIGKILL. Children that outlive it are killed too."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
         if self.wait(seconds) is None:
             self._process.kill()
             self._process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own session, see `start`: the group is ours alone
+            self._wait_until_silent()
+
+    def _wait_until_silent(self) -> None:
+        """Wait for the children that were killed: they are not ours to reap, but their ports tell."""
+        deadline = time.monotonic() + KILLED_SECONDS
+        while any(map(accepts, self.ready)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def log_tail(self) -> str:
         """The end of its logs, for messages."""
