@@ -12,7 +12,6 @@ it after a fork, never before. All faults of the file (missing, locked, corrupt,
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,10 +30,6 @@ READ_BUSY_SECONDS = 0.05
 
 OPEN_ATTEMPTS = 100
 """Changing a new file to WAL mode reports "busy" without waiting; attempts of 20 ms, two seconds in all."""
-
-
-_ONE = array("i", [1])
-"""The argument of a file control, by address."""
 
 
 _NEVER_READ = -1
@@ -182,8 +177,6 @@ class Store:
         with faults_of(self.path):
             connection = _configured(self.path, READ_BUSY_SECONDS)
             try:
-                # Closing the last connection removes "-wal" by name; after a restore that could be another file's.
-                connection.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, _ONE.buffer_info()[0])
                 connection.execute("PRAGMA query_only = ON")
                 _refuse_foreign(connection, self.path, self._schema, may_be_empty=False)
             except BaseException:
@@ -228,19 +221,30 @@ def _make_file(path: str) -> None:
 
 def _refuse_foreign(connection: apsw.Connection, path: str, schema: Schema, *, may_be_empty: bool) -> None:
     """Raises `StoreUnavailable` unless the file is ours and of a version that can be used."""
-    version = int(connection.pragma("user_version"))
-    application = int(connection.pragma("application_id"))
+    version, application, empty = _marks(connection)
     if application == schema.application_id:
         if version > schema.version:
             raise StoreUnavailable(f"{path}: made by a newer Gatepost (version {version}, known: {schema.version})")
         if version < schema.version and not may_be_empty:
             raise StoreNotReady(f"{path}: an older version ({version}); any command that writes to it updates it")
         return
-    empty = application == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get
-    if not empty:
+    if application != 0 or not empty:
         raise StoreUnavailable(f"{path}: not a Gatepost {schema.what}")
     if not may_be_empty:
         raise StoreNotReady(f"{path}: an empty file, not yet a {schema.what}")
+
+
+def _marks(connection: apsw.Connection) -> tuple[int, int, bool]:
+    """User version, application id and whether there are no tables, all as of one moment: others may be migrating."""
+    begun = not connection.in_transaction
+    if begun:
+        connection.execute("BEGIN")
+    try:
+        version, application = int(connection.pragma("user_version")), int(connection.pragma("application_id"))
+        return version, application, not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    finally:
+        if begun and connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _write_ahead(connection: apsw.Connection) -> None:

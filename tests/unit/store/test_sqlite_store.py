@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -226,3 +227,14 @@ def test_a_failed_transaction_leaves_nothing(path: str) -> None:
         fail()
     assert connection.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
     close_after_writing(connection)
+
+
+def test_many_at_once_can_make_the_file(tmp_path: Path) -> None:
+    """Each finds it either empty or complete, never half made."""
+
+    def make(path: str) -> None:
+        close_after_writing(open_for_writing(path, ONE))
+
+    with ThreadPoolExecutor(8) as pool:
+        for n in range(20):
+            list(pool.map(make, [str(tmp_path / f"{n}.sqlite")] * 8))
