@@ -35,6 +35,8 @@ _CODE_KINDS = {
 }
 """Codes of RFC 2449 section 8.1 and RFC 3206 that are no verdict on our credentials (field case 130)."""
 
+_NOT_READING = ("signed in", "failed", "TLS")
+
 
 class Pop3Back:
     """Signs in at a mailbox server. `state_name` is the step that runs, in a word, for the log."""
@@ -61,13 +63,12 @@ class Pop3Back:
 
     def receive(self, data: bytes) -> list[BackEvent]:
         """Take bytes of the server. Once signed in or failed, nothing comes back."""
-        if self.state_name in ("signed in", "failed"):
-            return []
-        self._lines.feed(data)
+        if self.state_name == "TLS":
+            return self._fail(FailureKind.PROTOCOL, "bytes in clear before the handshake")
         events: list[BackEvent] = []
-        while self.state_name not in ("signed in", "failed"):
-            if self.state_name == "TLS":
-                return events if not self._lines else self._fail(FailureKind.PROTOCOL, "bytes in clear before TLS")
+        if self.state_name not in _NOT_READING:
+            self._lines.feed(data)
+        while self.state_name not in _NOT_READING:
             try:
                 line = self._lines.take(MAX_ANSWER)
             except LineTooLong:

@@ -302,6 +302,14 @@ def test_a_line_has_a_bound_whether_it_ends_or_not(start: bytes, limit: int | No
         assert client.front.buffered == 0
 
 
+def test_no_byte_beyond_the_bound_is_waited_for() -> None:
+    client = Client(make_front())
+    client.send(b"A" * (MAX_LINE - 1))
+    assert client.ended == ""
+    client.send(b"A")
+    assert client.ended == "line too long"
+
+
 def test_stls_drops_what_came_with_it_and_forgets_the_name() -> None:
     """Field case 79: nothing said in clear is obeyed after the handshake."""
     client = Client(make_front(tls=False, clear_passwords=True, utf8=True))

@@ -90,6 +90,8 @@ def test_version_1(line: bytes, header: ProxyHeader) -> None:
         b"PROXY UDP4 192.0.2.1 198.51.100.2 1 2\r\n",
         b"PROXY \r\n",
         b"PROXY UNKNOWN\rX\r\n",
+        b"PROXY UNKNOWN x\rX\r\n",
+        b"PROXY UNKNOWN x\nX\r\n",
         b"PROXY UNKNOWN " + b"x" * MAX_V1,
         b"PROXY UNKNOWN " + b"x" * (MAX_V1 - 15) + b"\r\n",
     ],
