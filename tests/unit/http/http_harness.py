@@ -116,12 +116,25 @@ class MemoryTransport:
         self.protocol = protocol
 
 
+class FakeTimer:
+    """A timer's handle."""
+
+    def __init__(self) -> None:
+        self.off = False
+
+    def cancel(self) -> None:
+        self.off = True
+
+    def cancelled(self) -> bool:
+        return self.off
+
+
 class FakeLoop:
     """The loop as the door sees it. `now` moves by `World.pass_time`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.timers: list[tuple[float, int, Any, Any, asyncio.TimerHandle]] = []
+        self.timers: list[tuple[float, int, Any, Any, FakeTimer]] = []
         self._order = itertools.count()
         self.connects: list[tuple[str, int, Any]] = []
         self.servers: list[MemoryTransport] = []
@@ -133,7 +146,7 @@ class FakeLoop:
         return self.now
 
     def call_at(self, when: float, callback: Any, *args: Any) -> Any:
-        handle = asyncio.TimerHandle(when, callback, args, asyncio.get_running_loop())
+        handle = FakeTimer()
         self.timers.append((when, next(self._order), callback, args, handle))
         return handle
 
@@ -252,7 +265,13 @@ class World:
             Endpoint("https", Protocol.HTTPS, "127.0.1.1", 443, TlsMode.IMPLICIT, "cas-01.contoso.com"),
         )
         front = Server(
-            "CAS-01", "usa", "cas-01.contoso.com", "127.0.1.1", Version.MODERN, frozenset({Role.CLIENT_ACCESS}), listeners
+            "CAS-01",
+            "usa",
+            "cas-01.contoso.com",
+            "127.0.1.1",
+            Version.MODERN,
+            frozenset({Role.CLIENT_ACCESS}),
+            listeners,
         )
         array = ClientAccessArray("outlook", "usa", "outlook.contoso.com", ("CAS-01",))
         external = VirtualDirectory("CAS-01", "owa", "/owa", None, "https://mail.contoso.com/owa")
@@ -298,7 +317,7 @@ class World:
     async def pass_time(self, seconds: float) -> None:
         """Move the clock, run what is due, sweep."""
         self.loop.now += seconds
-        due = sorted(t for t in self.loop.timers if t[0] <= self.loop.now)
+        due = sorted((t for t in self.loop.timers if t[0] <= self.loop.now), key=lambda t: t[:2])
         self.loop.timers = [t for t in self.loop.timers if t[0] > self.loop.now]
         for _, _, callback, args, handle in due:
             if not handle.cancelled():

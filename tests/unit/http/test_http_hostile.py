@@ -129,10 +129,8 @@ async def test_a_hostile_head_is_refused(name: str, world: World) -> None:
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:80]
     assert answer.count(b"HTTP/1.1") == 1
     assert world.log.of("http.refused")[0]["status"] == status
-    assert all(b"%2f" not in s.written for s in world.servers)
-    if name != "an encoded slash in the directory":
-        assert b"\r\nConnection: close\r\n" in answer
-        assert world.loop.connects == []
+    assert b"\r\nConnection: close\r\n" in answer
+    assert world.loop.connects == []
 
 
 BAD_BODIES = {
@@ -241,7 +239,9 @@ NAMES = st.sampled_from(
     [b"Host", b"Content-Length", b"Transfer-Encoding", b"Connection", b"X-A", b"content-length", b"Expect", b"Upgrade"]
 )
 VALUES = st.one_of(
-    st.sampled_from([b"a", b"5", b"0", b"05", b"5,5", b"chunked", b"Chunked", b"chunked, chunked", b"identity", b"close"]),
+    st.sampled_from(
+        [b"a", b"5", b"0", b"05", b"5,5", b"chunked", b"Chunked", b"chunked, chunked", b"identity", b"close"]
+    ),
     st.binary(max_size=6),
 )
 COLONS = st.sampled_from([b": ", b":", b" : ", b":\t", b": \x0b"])
@@ -252,7 +252,13 @@ FIELDS = st.lists(st.tuples(NAMES, COLONS, VALUES, ENDS).map(b"".join), max_size
 @st.composite
 def heads(draw: st.DrawFn) -> bytes:
     """Heads with a good skeleton and odd pieces."""
-    return draw(LINES) + draw(ENDS) + b"Host: a\r\n" * draw(st.sampled_from([0, 1, 1, 1, 2])) + b"".join(draw(FIELDS)) + b"\r\n"
+    return (
+        draw(LINES)
+        + draw(ENDS)
+        + b"Host: a\r\n" * draw(st.sampled_from([0, 1, 1, 1, 2]))
+        + b"".join(draw(FIELDS))
+        + b"\r\n"
+    )
 
 
 def by_us(data: bytes) -> tuple[bytes, bytes, int | None] | None:

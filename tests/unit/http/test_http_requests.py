@@ -92,7 +92,9 @@ async def test_an_ipv6_client_is_quoted_in_forwarded(world: World) -> None:
 async def test_what_a_client_may_not_say_is_removed(line: str) -> None:
     """Hop-by-hop fields and those a server would believe never pass (C14); the rest of the request does."""
     servers = [mailbox_server("MBX-1", sign_in=HEADER_SIGN_IN), mailbox_server("MBX-2")]
-    servers[1] = mailbox_server("MBX-2", sign_in=type(HEADER_SIGN_IN)(http=HEADER_SIGN_IN.http, http_header="X-Proxied-User"))
+    servers[1] = mailbox_server(
+        "MBX-2", sign_in=type(HEADER_SIGN_IN)(http=HEADER_SIGN_IN.http, http_header="X-Proxied-User")
+    )
     world = World(servers)
     client = world.client()
     await client.send(get("/owa/", line, "X-Harmless: yes"))
@@ -171,7 +173,7 @@ async def test_a_name_that_would_break_a_header_is_refused() -> None:
     client = world.client()
     answer = await client.send(get())
     assert answer.startswith(b"HTTP/1.1 503 ")
-    assert world.servers[0].take() == b""
+    assert world.servers == []
 
 
 async def test_a_trusted_header_needs_tls() -> None:
@@ -229,7 +231,9 @@ async def test_redirects_of_the_server_lead_back_here() -> None:
     }
     client = world.client()
     for url, wanted in cases.items():
-        answer = await client.ask(get(), response("302 Found", f"Location: {url}", f"Content-Location: {url}", body=b""))
+        answer = await client.ask(
+            get(), response("302 Found", f"Location: {url}", f"Content-Location: {url}", body=b"")
+        )
         _, fields, _ = head_of(answer)
         assert (fields["location"], fields["content-location"]) == (wanted, wanted)
 
@@ -237,7 +241,8 @@ async def test_redirects_of_the_server_lead_back_here() -> None:
 async def test_dav_move_reaches_the_same_server() -> None:
     """Destination (RFC 4918) is mapped to the server's URL; one outside the directory is refused with 502."""
     virtual = [
-        type(d)(d.server, d.service, d.path, "https://mbx-1.contoso.com/calendars") for d in directories("MBX-1", "/dav")
+        type(d)(d.server, d.service, d.path, "https://mbx-1.contoso.com/calendars")
+        for d in directories("MBX-1", "/dav")
     ]
     world = World([mailbox_server("MBX-1")], virtual)
     client = world.client()
@@ -268,7 +273,9 @@ async def test_responses_say_who_served(world: World) -> None:
     client = world.client()
     await client.send(get())
     _, sent, _ = head_of(world.servers[0].written)
-    answer = await client.ask(b"", response("200 OK", "X-FEServer: x", "X-BEServer: y", "request-id: z", "Set-Cookie: a=b"))
+    answer = await client.ask(
+        b"", response("200 OK", "X-FEServer: x", "X-BEServer: y", "request-id: z", "Set-Cookie: a=b")
+    )
     assert answer.lower().count(b"x-feserver") == answer.lower().count(b"x-beserver") == 1
     _, fields, _ = head_of(answer)
     assert (fields["x-feserver"], fields["x-beserver"]) == ("CAS-01", "MBX-1")

@@ -121,7 +121,7 @@ class HttpClientLeg(asyncio.Protocol):
         phase = self.phase
         if phase is Phase.IDLE:
             if self._buffer:
-                searched = max(len(self._buffer) - 3, 0)
+                searched = len(self._buffer)
                 self._buffer += data
             else:
                 searched = 0
@@ -164,7 +164,10 @@ class HttpClientLeg(asyncio.Protocol):
     # --- requests
 
     def _requests(self, searched: int) -> None:
-        """Take the requests that are complete; answers of our own come at once, so this is a loop, not a recursion."""
+        """Take the requests that are complete; answers of our own come at once, so this is a loop, not a recursion.
+
+        The first `searched` octets of the buffer were there before, and held no complete head.
+        """
         if self._looping:
             return
         self._looping = True
@@ -176,7 +179,7 @@ class HttpClientLeg(asyncio.Protocol):
                 searched = 0
                 if not data:
                     break
-            end = data.find(END, searched)
+            end = data.find(END, searched - 3 if searched > 3 else 0)
             if end < 0 or end + 4 > self.door.limits.http_head_bytes:
                 self._incomplete(data, searched)
                 break

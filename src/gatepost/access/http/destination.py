@@ -66,7 +66,8 @@ class Destination:
 
     def server_path(self, path: bytes) -> bytes | None:
         """A client's path as the server knows it, or None when its directory is not spelled plainly."""
-        if self.inner == self.outer and path.startswith(self.inner):
+        size = len(self.outer)
+        if self.inner == self.outer and path.startswith(self.inner) and path[size : size + 1] in (b"/", b""):
             return path
         return change_prefix(path, self.outer, self.inner)
 

@@ -100,7 +100,7 @@ class Exchange:
         try:
             self._head = self._build()
         except HeadFault as fault:
-            self.refuse(fault.status, fault.reason)
+            self.refuse(fault.status, fault.reason, close=fault.status == 400)
             return
         pinned = leg.pinned
         if pinned is not None:

@@ -177,7 +177,7 @@ class Pool:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate refused: {error.verify_message}"
+        return f"certificate refused: {getattr(error, 'verify_message', '') or error}"
     if isinstance(error, TimeoutError):
         return "connecting took too long"
     return f"cannot connect: {error.strerror or error or type(error).__name__}"
