@@ -228,6 +228,10 @@ class FakeLog:
 
     def info(self, event: str, **fields: Any) -> None:
         self.lines.append((event, fields))
+        self.changed.set()
+
+    def __post_init__(self) -> None:
+        self.changed = asyncio.Event()
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [fields for name, fields in self.lines if name == event]
@@ -309,6 +313,12 @@ class World:
         """Connections made to servers, in their order."""
         return self.loop.servers
 
+    async def refused(self) -> None:
+        """Until a request has been refused."""
+        while not self.log.of("http.refused"):
+            self.log.changed.clear()
+            await self.log.changed.wait()
+
     async def settle(self) -> None:
         """Let callbacks and tasks run until nothing is left to do."""
         for _ in range(12):
@@ -358,9 +368,9 @@ class Client:
         return got
 
 
-def head_of(data: bytes) -> tuple[str, dict[str, str], bytes]:
+def head_of(data: bytes | bytearray) -> tuple[str, dict[str, str], bytes]:
     """First line, fields (lower-case names), rest."""
-    head, _, rest = data.partition(b"\r\n\r\n")
+    head, _, rest = bytes(data).partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return first, fields, rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from http_harness import World, basic, get, head_of, response
 from hypothesis import given, settings
@@ -343,7 +345,10 @@ CONVERSATIONS = {
         get("/owa/", "Transfer-Encoding: chunked", method="POST") + b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\n",
         CHUNKED + b"3\r\nabc\r\n4;x\r\ndefg\r\n0\r\nX: y\r\n\r\n",
     ),
-    "no body": (get("/owa/?q", "Connection: x-b", "X-B: c"), b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 204 No\r\n\r\n"),
+    "no body": (
+        get("/owa/?q", "Connection: x-b", "X-B: c"),
+        b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+    ),
 }  # fmt: skip
 
 
@@ -383,7 +388,7 @@ async def converse(name: str, cuts: list[int], answer_cuts: list[int]) -> tuple[
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     """`data` cut at `cuts`."""
     places = [0, *sorted({c for c in cuts if 0 < c < len(data)}), len(data)]
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(places)]
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

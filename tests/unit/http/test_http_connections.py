@@ -117,15 +117,9 @@ async def test_a_server_that_answers_no_connect_is_given_up() -> None:
     world.loop.gate = asyncio.Event()
     client = world.client()
     await client.send(get())
-    await asyncio.wait_for(_until(lambda: bool(client.transport.written)), 5)
+    await asyncio.wait_for(world.refused(), 5)
     assert client.transport.take().startswith(b"HTTP/1.1 503 ")
     assert world.door._connections["MBX-1"].open == 0
-
-
-async def _until(condition: object) -> None:
-    assert callable(condition)
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 async def test_a_moved_database_is_followed_by_the_next_request(world: World) -> None:
@@ -275,7 +269,10 @@ async def test_an_upgrade_passes_octets(world: World) -> None:
     _, fields, _ = head_of(world.servers[0].take())
     assert (fields["upgrade"], fields["connection"]) == ("websocket", "Upgrade")
     assert fields["sec-websocket-key"] == key.partition(": ")[2]
-    answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n"
+    answer = (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: x\r\n\r\n"
+    )
     await client.serve(answer + b"\x81\x02hi")
     first, fields, rest = head_of(client.transport.take())
     assert first == "HTTP/1.1 101 Switching Protocols"
@@ -348,6 +345,6 @@ async def test_pools_are_apart_by_what_matters(world: World) -> None:
         decision = router.remembered[next(iter(router.remembered))]
         target = replace(decision.target, endpoint=changed)  # type: ignore[union-attr]
         before = len(world.servers)
-        router.remembered[next(iter(router.remembered))] = replace(decision, target=target)  # type: ignore[arg-type, type-var]
+        router.remembered[next(iter(router.remembered))] = replace(decision, target=target)  # type: ignore[arg-type]
         await world.client().ask(get(), response())
         assert len(world.servers) == before + 1

@@ -162,7 +162,8 @@ def test_latin_1_is_understood() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"Basic", b"Basic !!!", b"Bearer abc", b"NTLM TlRM", b"Negotiate YII=", b"Basic YWxpY2U=", b"Basic OnB3",
+    [None, b"", b"Basic", b"Basic !!!", b"Bearer abc", b"NTLM TlRM", b"Negotiate YII=", b"Basic YWxpY2U=",
+     b"Basic OnB3",
      b"Basic " + base64.b64encode(b"alice:a\nb"), b"Basic " + base64.b64encode(b"al\0ice:ab")],
 )  # fmt: skip
 def test_what_holds_no_credentials(value: bytes | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from http_harness import World, directories, get, head_of, mailbox_server, response
@@ -44,7 +44,7 @@ async def test_autoconfig_lists_the_front_ends_endpoints(down: World) -> None:
     """Mozilla's format: IMAP before POP3, the name that clients use, how each is secured."""
     _, fields, body = head_of(await down.client().send(get("/.well-known/autoconfig/mail/config-v1.1.xml?x", user="")))
     assert fields["content-type"].startswith("application/xml")
-    root = ElementTree.fromstring(body)
+    root = ET.fromstring(body)
     found = [
         (s.get("type"), s.findtext("hostname"), s.findtext("port"), s.findtext("socketType"))
         for s in root.iter("incomingServer")
@@ -56,7 +56,7 @@ def test_names_are_escaped() -> None:
     """An organization called `<a&b>` makes no XML of its own."""
     world = mailbox_server("MBX-1")
     organization = Organization("<a&b>", accepted_domains=("x<y",))
-    root = ElementTree.fromstring(autoconfig(world, organization, "a&b"))
+    root = ET.fromstring(autoconfig(world, organization, "a&b"))
     assert root.findtext("emailProvider/displayName") == "<a&b>"
     assert root.findtext("emailProvider/domain") == "x<y"
 
@@ -70,7 +70,7 @@ async def test_autodiscover_for_outlook(down: World) -> None:
     outlook = "{http://schemas.microsoft.com/exchange/autodiscover/outlook/responseschema/2006a}"
     protocols = [
         (p.findtext(f"{outlook}Type"), p.findtext(f"{outlook}Server"), p.findtext(f"{outlook}Port"))
-        for p in ElementTree.fromstring(body).iter(f"{outlook}Protocol")
+        for p in ET.fromstring(body).iter(f"{outlook}Protocol")
     ]
     assert protocols == [("IMAP", "mail.contoso.com", "993")]
     answer = await client.send(get("/autodiscover/autodiscover.json?Email=a@b.c&Protocol=ActiveSync", user=""))

@@ -54,10 +54,10 @@ class HttpClientLeg(asyncio.Protocol):
     """One client connection."""
 
     __slots__ = (
-        "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full",
-        "address", "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
-        "forwarded", "last_asked", "last_path", "lines_for", "local", "origin", "phase", "pinned", "proxy", "reader", "relay", "requests", "session",
-        "settled", "sign_in_line", "tls", "transport", "users",
+        "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full", "address",
+        "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
+        "forwarded", "last_asked", "last_path", "lines_for", "local", "origin", "phase", "pinned", "proxy", "reader",
+        "relay", "requests", "session", "settled", "sign_in_line", "tls", "transport", "users",
     )  # fmt: skip
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:

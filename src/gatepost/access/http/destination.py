@@ -18,7 +18,7 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class Destination:
-    """One virtual directory of one server, as the data path needs it. `fault` says why it cannot be used, or is empty."""
+    """One virtual directory of one server, as the data path needs it. `fault`: why it cannot be used, or empty."""
 
     __slots__ = (
         "_origins", "fault", "host", "inner", "inner_origin", "outer", "pool", "response_lines", "server", "target",
@@ -82,7 +82,7 @@ class Destination:
         return origin + (rest if mapped is None else mapped)
 
     def server_url(self, url: bytes, host: bytes) -> bytes | None:
-        """A DAV `Destination` as the server knows it; None when it lies outside this directory (RFC 4918 section 10.3)."""
+        """A DAV `Destination` (RFC 4918 section 10.3) as the server knows it; None when outside this directory."""
         rest = self._own_path(url, tuple(b"%b://%b" % (scheme, host.lower()) for scheme in (b"https", b"http")))
         if rest is None:
             rest = url

@@ -36,8 +36,8 @@ class Exchange:
     """One request and its response. `over` is set when nothing may happen for it any more."""
 
     __slots__ = (
-        "_again", "_framing", "_head", "_keep", "_path", "_query", "_request_id", "_response_begun", "_route", "_server",
-        "_server_slow", "_status", "_timer", "_user", "_verbatim", "destination", "leg", "over",
+        "_again", "_framing", "_head", "_keep", "_path", "_query", "_request_id", "_response_begun", "_route",
+        "_server", "_server_slow", "_status", "_timer", "_user", "_verbatim", "destination", "leg", "over",
     )  # fmt: skip
 
     def __init__(self, leg: HttpClientLeg, path: bytes, query: bytes, route: str, *, verbatim: bool = False) -> None:

@@ -114,7 +114,8 @@ def _forwarded_lines(leg: HttpClientLeg, host: bytes | None) -> bytes:
     node = b'"[%b]"' % address if b":" in address else address
     scheme = b"https" if leg.tls else b"http"
     host = host or leg.door.default_host
-    return (
-        b'Forwarded: for=%b;host="%b";proto=%b\r\nX-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n'
-        % (node, host, scheme, address, scheme, host)
-    )
+    return b'Forwarded: for=%b;host="%b";proto=%b\r\n' % (
+        node,
+        host,
+        scheme,
+    ) + b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n" % (address, scheme, host)

@@ -147,8 +147,7 @@ class Pool:
                     ssl=self._context if secure else None,
                     server_hostname=(endpoint.tls_name or endpoint.address) if secure else None,
                 )
-            if leg.closed:
-                raise ConnectionResetError("closed at once")
+            leg.require_open()
         except OSError as error:
             leg.not_counted()
             self._server.freed()

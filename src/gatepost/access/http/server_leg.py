@@ -29,8 +29,8 @@ class HttpServerLeg(asyncio.Protocol):
     """One connection. `exchange` is set while a request is under way; without one every byte is unasked for."""
 
     __slots__ = (
-        "_body", "_buffer", "_connections", "_counted", "_exchange", "_interim", "_paused", "_reader", "bound_to", "closed",
-        "idle_until", "keep_seconds", "pool", "transport", "used",
+        "_body", "_buffer", "_connections", "_counted", "_exchange", "_interim", "_paused", "_reader", "bound_to",
+        "closed", "idle_until", "keep_seconds", "pool", "transport", "used",
     )  # fmt: skip
 
     def __init__(self, rules: FieldRules, connections: ServerConnections, pool: Pool) -> None:
@@ -76,6 +76,11 @@ class HttpServerLeg(asyncio.Protocol):
     def bind(self, user: str) -> None:
         """The server has signed `user` in on the connection itself."""
         self.bound_to = user
+
+    def require_open(self) -> None:
+        """Raises `ConnectionResetError` when the server has closed already."""
+        if self.closed:
+            raise ConnectionResetError("closed at once")
 
     def not_counted(self) -> None:
         """The pool has given its place back already."""
