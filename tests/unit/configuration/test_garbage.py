@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from typing import Any
 
@@ -127,8 +128,8 @@ def test_spoilt_values(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
         if isinstance(holder, dict):
             holder.pop(path[-1], None)
             if odd is not None:
-                holder[path[-1]] = odd
-        elif isinstance(holder, list) and path[-1] < len(holder) and odd is not None:
-            holder[path[-1]] = odd
+                holder[path[-1]] = copy.deepcopy(odd)
+        elif isinstance(holder, list) and path[-1] in range(len(holder)) and odd is not None:
+            holder[path[-1]] = copy.deepcopy(odd)
     text = "".join(f'"{key}" = {_write(value)}\n' for key, value in data.items())
     _judge(text)
