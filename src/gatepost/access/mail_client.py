@@ -26,6 +26,7 @@ from gatepost.wire.events import (
     SignIn,
     StartTls,
 )
+from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_failures", "_front", "_local", "_outcome", "_proxy", "_reason",
+        "_address", "_deadline", "_door", "_failures", "_front", "_local", "_notes", "_outcome", "_proxy", "_reason",
         "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "phase", "relay", "session",
     )  # fmt: skip
@@ -73,6 +74,8 @@ class MailClientLeg(asyncio.Protocol):
         self._starttls = starttls
         self._proxy = proxy
         self._failures: list[str] = []
+        self._notes: list[str] = []
+        """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = "no sign-in"
         self._reason = ""
         self._server_leg: MailServerLeg | None = None
@@ -205,7 +208,7 @@ class MailClientLeg(asyncio.Protocol):
             return False
         return canonical == name
 
-    def _refuse(self, refusal: Refusal, reason: str, text: str = "") -> None:
+    def _refuse(self, refusal: Refusal, reason: str, text: str = "", server: str = "") -> None:
         """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
         door = self._door
         door.log.info(
@@ -221,7 +224,8 @@ class MailClientLeg(asyncio.Protocol):
         self._reason = reason
         self._failures.clear()
         self.phase = Phase.DIALOGUE
-        events = self._front.refuse(refusal, text)
+        front = self._front
+        events = front.refuse(refusal, text, server) if isinstance(front, ImapFront) else front.refuse(refusal, text)
         self._transport.resume_reading()
         self._run(events)
 
@@ -260,7 +264,7 @@ class MailClientLeg(asyncio.Protocol):
 
     def _refuse_decision(self, decision: Decision) -> None:
         if isinstance(decision, Refuse) and decision.cause is Cause.OTHER_SITE:
-            self._refuse(Refusal.OTHER_SERVER, decision.message, decision.server_name)
+            self._refuse(Refusal.OTHER_SERVER, decision.message, decision.message, decision.server_name)
         else:
             reason = decision.message if isinstance(decision, Refuse) else "a redirect has no form in this protocol"
             self._refuse(Refusal.UNAVAILABLE, reason)
@@ -281,6 +285,7 @@ class MailClientLeg(asyncio.Protocol):
         door = self._door
         leg = self._server_leg
         assert leg is not None
+        self._notes = leg.notes
         answer = self._front.signed_in(signed_in.capabilities, signed_in.text)
         if signed_in.untagged or signed_in.rest:
             answer = signed_in.untagged + answer + signed_in.rest
@@ -355,6 +360,7 @@ class MailClientLeg(asyncio.Protocol):
             seconds=round(door.loop.time() - self._since, 3),
             bytes_in=relay.bytes_in if relay is not None else 0,
             bytes_out=relay.bytes_out if relay is not None else 0,
+            **({"notes": self._notes} if self._notes else {}),
         )
 
     # --- for operators

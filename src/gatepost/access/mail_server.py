@@ -126,6 +126,11 @@ class MailServerLeg(asyncio.Protocol):
         """Keep the transport: the server may speak, or go, before `open_server` is told of it."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
+    @property
+    def notes(self) -> list[str]:
+        """What the server did not take though it was no reason to fail (field cases 41 and 91)."""
+        return self._back.notes
+
     def begin(self, transport: asyncio.Transport) -> None:
         """The connection is as the endpoint wants it (implicit TLS done): start the dialogue.
 

@@ -74,7 +74,7 @@ class FailureKind(Enum):
     """What went wrong at the mailbox server."""
 
     REFUSED = "refused"
-    """It refused our sign-in. Our credentials were judged already, so this is a fault between servers (field case 76)."""
+    """It refused our sign-in. The credentials were judged before: a fault between servers (field case 76)."""
     IN_USE = "in use"
     LIMIT = "limit"
     UNAVAILABLE = "unavailable"
@@ -100,7 +100,7 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The sign-in at the mailbox server failed; `text` is for the log (cleaned, bounded), `kind` for the client's answer."""
+    """The sign-in at the mailbox server failed. `text`, cleaned and bounded, is for the log, `kind` for the client."""
 
     kind: FailureKind
     text: str

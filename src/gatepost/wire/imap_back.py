@@ -97,6 +97,8 @@ class ImapBack:
         """Lines for the continuations that the sign-in command may bring."""
         self._client_id = client_id_command(sign_in.client_id)
         """The client's own ID, until it has been sent."""
+        self.notes: list[str] = []
+        """For the log: what the server did not take although that was no reason to fail."""
         self._text = b""
         self._alerts: list[bytes] = []
         self._events: list[BackEvent] = []
@@ -255,8 +257,10 @@ class ImapBack:
         self._waits_for_tls = True
         self._events.append(StartTls())
 
-    def _origin_answered(self, _: Response) -> None:
+    def _origin_answered(self, said: Response) -> None:
         """Whatever the answer, the sign-in goes on: the address is a courtesy (field case 41)."""
+        if said.status != b"OK":
+            self.notes.append("the client's address was refused by ID")
         if self._command is None:
             self._send_sign_in()
 

@@ -64,7 +64,7 @@ def parse_xoauth2(message: bytes) -> Credentials:
 
 
 def parse_oauthbearer(message: bytes) -> Credentials:
-    """`gs2-header ^A key=value ^A … ^A` (RFC 7628 section 3.1); channel binding is not offered. Raises `BadSaslMessage`."""
+    """`gs2-header ^A key=value ^A … ^A` (RFC 7628 section 3.1), without channel binding. Raises `BadSaslMessage`."""
     header, *rest = message.split(b"\x01")
     gs2 = header.split(b",")
     if len(gs2) != 3 or gs2[0] not in (b"n", b"y") or gs2[2]:

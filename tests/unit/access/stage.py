@@ -81,6 +81,7 @@ class MailboxServer:
         self.port = 0
         self.tls: ssl.SSLContext | None = None
         self.connections = 0
+        self.refuses_id = False
 
     async def open(self) -> asyncio.Server:
         """Listen on a free port."""
@@ -97,7 +98,9 @@ class MailboxServer:
                 self.lines.append(line)
                 tag, _, rest = line.partition(b" ")
                 login = rest.upper().startswith((b"LOGIN", b"AUTHENTICATE"))
-                writer.write(self.login_answer % tag if login else tag + b" OK done by " + self.name.encode() + b"\r\n")
+                word = b"BAD" if self.refuses_id and rest.startswith(b"ID ") else b"OK"
+                done = b"%s %s done by %s\r\n" % (tag, word, self.name.encode())
+                writer.write(self.login_answer % tag if login else done)
                 if rest.upper().startswith(b"LOGOUT"):
                     break
         writer.close()
@@ -175,6 +178,10 @@ class Stage:
         return Organization(
             "contoso", sites={"usa": Site("usa")}, servers=servers, databases={"DB01": Database("DB01", copies)}
         )
+
+    def servers_of_databases(self) -> list[tuple[str, Server]]:
+        """The mailbox servers as the organization has them."""
+        return [(name, self.configuration.organization.servers[name]) for name in self.servers]
 
     async def listen(self, *, implicit: bool = False, trusted: tuple[Any, ...] = ()) -> int:
         """A listener in front of the door; answers its port."""

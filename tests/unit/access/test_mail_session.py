@@ -12,7 +12,7 @@ import pytest
 from stage import AUTHORITY, LIMITS, stage, until
 
 from gatepost.directory.port import Verdict
-from gatepost.organization.model import ClientAddress, SignIn, SignInForm, TlsMode
+from gatepost.organization.model import ClientAddress, SignIn, SignInForm, TlsMode, Version
 from gatepost.wire.proxy_protocol import encode_v2
 
 LOGIN = b"a LOGIN alice secret-apw\r\n"
@@ -329,3 +329,33 @@ async def test_a_client_that_leaves_while_its_server_is_being_reached_takes_ever
         await until(lambda: s.log_lines("imap.session"))
         assert s.admission.sessions == 0
         assert not s.door.pending
+
+
+async def test_a_server_that_refuses_the_clients_address_lets_the_user_in_and_the_log_says_so() -> None:
+    """Field cases 41 and 91: a courtesy, not a condition."""
+    async with stage(client_address=ClientAddress.ID) as s:
+        s.servers["MBX-01"].refuses_id = True
+        client = await s.connect()
+        await client.line()
+        assert (await client.tagged(LOGIN)).startswith(b"a OK")
+        client.close()
+        await until(lambda: s.log_lines("imap.session"))
+        assert s.log_lines("imap.session")[0]["notes"] == ["the client's address was refused by ID"]
+
+
+async def test_a_user_of_another_server_is_sent_there_by_name() -> None:
+    """C9: the referral for programs, the name for people."""
+    async with stage() as s:
+        old = {name: replace(server, site="asia", version=Version.V2010) for name, server in s.servers_of_databases()}
+        s.configuration.organization.servers.update(old)
+        there = replace(
+            s.configuration.organization.servers["CAS-01"], name="CAS-03", site="asia", fqdn="cas-03.contoso.com"
+        )
+        imap = replace(old["MBX-01"].endpoints[0], tls_name="cas-03.contoso.com")
+        s.configuration.organization.servers["CAS-03"] = replace(there, endpoints=(imap,))
+        client = await s.connect()
+        await client.line()
+        answer = await client.tagged(LOGIN)
+        assert answer.startswith(b"a NO [REFERRAL imap://")
+        assert b"cas-03.contoso.com" in answer.partition(b"]")[2]
+        assert s.log_lines("imap.refused")[0]["refusal"] == "other server"
