@@ -175,7 +175,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPERATIONS)
 def test_an_address_never_has_two_users(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, list[int]]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -13,6 +14,7 @@ import pytest
 from gatepost.store.sqlite import (
     Schema,
     Store,
+    StoreNotReady,
     StoreUnavailable,
     close_after_writing,
     faults_of,
@@ -230,11 +232,41 @@ def test_a_failed_transaction_leaves_nothing(path: str) -> None:
 
 
 def test_many_at_once_can_make_the_file(tmp_path: Path) -> None:
-    """Each finds it either empty or complete, never half made."""
+    """Readers and writers find it either not there yet or complete, never half made."""
 
     def make(path: str) -> None:
+        store = Store(path, ONE)
+        with suppress(StoreNotReady):
+            store.connection()
+        store.close()
         close_after_writing(open_for_writing(path, ONE))
 
     with ThreadPoolExecutor(8) as pool:
-        for n in range(20):
+        for n in range(25):
             list(pool.map(make, [str(tmp_path / f"{n}.sqlite")] * 8))
+
+
+def test_a_file_completed_while_it_is_looked_at_is_not_foreign(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two of the reader's statements another process may have made the tables."""
+    empty = apsw.Connection(path)
+    empty.pragma("journal_mode", "wal")
+    seen: list[str] = []
+
+    def complete_meanwhile(_: object, sql: str, __: object) -> bool:
+        seen.append(sql)
+        if "application_id" in sql:
+            monkeypatch.setattr(apsw, "connection_hooks", [])
+            write(path)
+        return True
+
+    def hook(connection: apsw.Connection) -> None:
+        connection.exec_trace = complete_meanwhile
+
+    monkeypatch.setattr(apsw, "connection_hooks", [hook])
+    store = Store(path, ONE)
+    with pytest.raises(StoreNotReady, match="empty"):
+        store.connection()
+    assert any("application_id" in sql for sql in seen)
+    assert values(store) == [1]
+    store.close()
+    empty.close()
