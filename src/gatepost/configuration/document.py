@@ -8,6 +8,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gatepost.configuration.findings import LocatedFinding
@@ -59,7 +60,12 @@ class Document:
 
     path: str
     data: dict[str, Any] = field(default_factory=dict)
-    lines: Lines = field(default_factory=lambda: Lines(b""))
+    content: bytes = field(default=b"", repr=False)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The file's lines; looked for when the first finding needs one, which a sound file never does."""
+        return Lines(self.content)
 
     def beside(self, path: str) -> str:
         """`path`, which this file names, from where the process is."""
@@ -133,7 +139,7 @@ def parse(path: str, read: Read, findings: Findings, named_by: tuple[Document, P
     except ValueError as fault:
         findings.add_at(document, *_syntax(text, str(fault)))
         return None
-    document.lines = Lines(text.encode())
+    document.content = text.encode()
     return document
 
 

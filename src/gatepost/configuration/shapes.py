@@ -57,7 +57,6 @@ class Shaped(Generic[T]):
 def shape(kind: type[T], data: dict[str, Any]) -> Shaped[T]:
     """`data` as a table of `kind`; never raises."""
     shaped: Shaped[T] = Shaped(None)
-    data = copy.deepcopy(data)
     for _ in range(MAX_ROUNDS):
         try:
             shaped.table = kind.model_validate(data)
@@ -65,6 +64,8 @@ def shape(kind: type[T], data: dict[str, Any]) -> Shaped[T]:
             faults = failure.errors(include_url=False, include_input=False)
         else:
             break
+        if not shaped.findings:
+            data = copy.deepcopy(data)  # the caller's stays as the operator wrote it
         # Unknown keys first: a key that is missing because it is misspelt is one fault, not two.
         for details in sorted(faults, key=lambda details: details["type"] != "extra_forbidden"):
             _record(shaped, kind, data, details)

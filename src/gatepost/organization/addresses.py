@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -32,8 +33,9 @@ def is_host_name(text: str) -> bool:
     return all(_LABEL.fullmatch(label) for label in labels)
 
 
+@lru_cache(maxsize=4096)
 def is_address(text: str) -> bool:
-    """Whether one can connect to `text`: an IP address or a host name."""
+    """Whether one can connect to `text`: an IP address or a host name. A server's name is asked for many times."""
     return is_ip_address(text) or is_host_name(text)
 
 
