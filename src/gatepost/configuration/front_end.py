@@ -54,6 +54,7 @@ class FrontEndBuilder:
             proxy_protocol_from=tuple(table.proxy_protocol_from),
             allow_clear_passwords=table.allow_clear_passwords,
             log_file=self.document.beside(table.log_file) if table.log_file else "",
+            log_requests=table.log_requests,
             limits=Limits(**table.limits.model_dump()),
             token=self._token(table.token_verifier),
         )

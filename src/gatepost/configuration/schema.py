@@ -114,6 +114,8 @@ class FrontEndTable(Table):
     """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
     log_file: str = Field(default=default_of(FrontEnd, "log_file"), examples=['"log/gatepost.log"'])
     """File for the log. Empty: standard output."""
+    log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])
+    """Whether every HTTP request gets a line in the log, beside the one of its connection."""
     limits: LimitsTable = LimitsTable()
     token_verifier: TokenVerifierTable | None = None
 
