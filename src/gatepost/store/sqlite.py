@@ -116,6 +116,7 @@ def close_after_writing(connection: apsw.Connection) -> None:
     backup over it is a restore. The changes themselves are on the disk already.
     """
     with suppress(apsw.Error):
+        connection.set_busy_timeout(int(READ_BUSY_SECONDS * 1000))  # a long listing elsewhere is not waited for
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close(True)
 
