@@ -18,10 +18,6 @@ from gatepost.configuration.load import LocatedFinding, load
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.service.control import Configured
 
-MAX_FILE_BYTES = 8 * 1024 * 1024
-"""One file of the configuration. The largest is the organization; a thousand servers are about 300 kB."""
-
-
 class Invalid(ValueError):
     """The configuration cannot be used. One text a finding in `findings`."""
 
@@ -30,19 +26,11 @@ class Invalid(ValueError):
         self.findings = findings
 
 
-def _read(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        content = file.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise OSError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
-    return content
-
-
 @dataclass
 class Recorder:
     """Reads files and keeps what they held."""
 
-    read: Callable[[str], bytes] = _read
+    read: Callable[[str], bytes] = read_file
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def __call__(self, path: str) -> bytes:
@@ -64,11 +52,6 @@ class Record:
     warnings: tuple[str, ...] = ()
 
 
-def text_of(finding: LocatedFinding) -> str:
-    """A finding as one line for people."""
-    return str(finding)
-
-
 def _date(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -77,8 +60,8 @@ def load_and_record(path: str, server: str | None, version: int) -> Record:
     """Loads `path`. Raises `Invalid` with every finding when it has errors."""
     recorder = Recorder()
     loaded_at = time.time()
-    loaded = load(path, recorder, server, now=_date(loaded_at), mode_of=lambda name: Path(name).stat().st_mode)
-    texts = [text_of(finding) for finding in loaded.findings]
+    loaded = load(path, recorder, server, now=_date(loaded_at), mode_of=file_mode)
+    texts = [str(finding) for finding in loaded.findings]
     if loaded.configuration is None:
         raise Invalid(texts or [f"{path} cannot be used"])
     return Record(path, server, replace(loaded.configuration, version=version), recorder.files, loaded_at, tuple(texts))
@@ -104,5 +87,5 @@ def rebuild(message: Configured) -> Configuration:
 
     loaded = load(message.path, read, message.server, now=_date(message.loaded_at))
     if loaded.configuration is None:
-        raise Invalid([text_of(finding) for finding in loaded.findings])
+        raise Invalid([str(finding) for finding in loaded.findings])
     return replace(loaded.configuration, version=message.version)
