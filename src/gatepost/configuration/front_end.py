@@ -53,6 +53,7 @@ class FrontEndBuilder:
             user=table.user,
             proxy_protocol_from=tuple(table.proxy_protocol_from),
             allow_clear_passwords=table.allow_clear_passwords,
+            pop3_utf8=table.pop3_utf8,
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,
             limits=Limits(**table.limits.model_dump()),

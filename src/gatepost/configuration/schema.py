@@ -112,6 +112,8 @@ class FrontEndTable(Table):
     """Peers whose connections begin with a PROXY header: required from these, refused from all others."""
     allow_clear_passwords: bool = Field(default=default_of(FrontEnd, "allow_clear_passwords"), examples=["true"])
     """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
+    pop3_utf8: bool = Field(default=default_of(FrontEnd, "pop3_utf8"), examples=["true"])
+    """Whether POP3 clients are offered `UTF8`. They ask before their server is known: only if every server has it."""
     log_file: str = Field(default=default_of(FrontEnd, "log_file"), examples=['"log/gatepost.log"'])
     """File for the log. Empty: standard output."""
     log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])

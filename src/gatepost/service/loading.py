@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from gatepost.access.tls import server_context
-from gatepost.configuration.load import LocatedFinding, load
+from gatepost.configuration.document import read_file
+from gatepost.configuration.files import file_mode
+from gatepost.configuration.load import load
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.service.control import Configured
+
 
 class Invalid(ValueError):
     """The configuration cannot be used. One text a finding in `findings`."""
