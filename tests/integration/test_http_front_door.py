@@ -24,7 +24,7 @@ from gatepost.lab.toml_text import Table
 
 MEGABYTE = 1024 * 1024
 BIG = 100 * MEGABYTE
-FLAT = 48 * MEGABYTE
+FLAT = 24 * MEGABYTE
 """What a worker may grow by while 100 MB pass: high-water marks, reads of 256 KiB, and the allocator's slack."""
 
 USERS = [
@@ -108,16 +108,19 @@ class HttpDoor:
         return f"https://mail.contoso.com:{self.port}{path}"
 
     def worker_memory(self) -> int:
-        """Resident octets of the worker."""
+        """Resident octets of the worker; its peak counts from here (`worker_peak`), without that of password checks."""
         (pid,) = self.door.process.workers()
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) * 1024
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        return self._status(pid, "VmRSS")
 
     def worker_peak(self) -> int:
-        """The most it has had."""
+        """The most that has been resident since."""
         (pid,) = self.door.process.workers()
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        return self._status(pid, "VmHWM")
+
+    @staticmethod
+    def _status(pid: int, name: str) -> int:
+        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
 
@@ -208,7 +211,6 @@ def test_upload_and_download_of_100_mb_in_flat_memory(door: HttpDoor, tmp_path: 
         assert door.curl(name, "-o", str(back), "-w", "%{http_code}") == "200"
         assert hashlib.sha256(back.read_bytes()).hexdigest() == wanted
         stored.unlink()
-    assert door.worker_memory() - before < FLAT
     assert door.worker_peak() - before < FLAT
 
 
