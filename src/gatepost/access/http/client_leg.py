@@ -56,8 +56,8 @@ class HttpClientLeg(asyncio.Protocol):
     __slots__ = (
         "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full", "address",
         "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
-        "forwarded", "last_asked", "last_path", "lines_for", "local", "origin", "phase", "pinned", "proxy", "reader",
-        "relay", "requests", "session", "settled", "sign_in_line", "tls", "transport", "users",
+        "forwarded", "last_host", "last_path", "last_target", "lines_for", "local", "origin", "phase", "pinned",
+        "proxy", "reader", "relay", "requests", "session", "settled", "sign_in_line", "tls", "transport", "users",
     )  # fmt: skip
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
@@ -78,9 +78,10 @@ class HttpClientLeg(asyncio.Protocol):
         self.sign_in_line = b""
         self.lines_for: tuple[object, object] = (None, None)
         self.forwarded = b""
-        self.last_asked: tuple[bytes | None, bytes] = (None, b"")
+        self.last_host: bytes | None = None
+        self.last_target = b""
         self.last_path = (b"", b"", "")
-        """Path, query and route of `last_asked`, a host and a target."""
+        """Path, query and route of a request for `last_target` at `last_host`."""
         self.origin = b""
         self.users: set[str] = set()
         self.requests = 0

@@ -16,7 +16,7 @@ from gatepost.access.http.response import Framing, binds, response_head
 from gatepost.directory.port import SignInResult, User
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Cause, Decision, Proxy, Redirect, Serve
-from gatepost.wire.http_body import LAST_CHUNK, Body, chunk
+from gatepost.wire.http_body import LAST_CHUNK, chunk
 from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Exchange:
         if not self.leg.reader.http_1_0:
             self.leg.write(b"".join((reader.status_line, *reader.passed, b"\r\n")))
 
-    def response(self, server: HttpServerLeg, reader: ResponseReader, body: Body | None, payload: bytes) -> bool:
+    def response(self, server: HttpServerLeg, reader: ResponseReader, payload: bytes, *, bodiless: bool) -> bool:
         """The response's head and what came with it. False: it was not passed on and the connection is given up."""
         leg = self.leg
         status = self._status = reader.status
@@ -268,7 +268,7 @@ class Exchange:
             server.bind(self._user.name if self._user is not None else "")
         self._keep = not (leg.reader.close or leg.body is not None or leg.door.draining)
         framing, parts = response_head(
-            reader, leg.reader, body, self.destination, self._request_id, leg.origin, keep=self._keep
+            reader, leg, self.destination, self._request_id, bodiless=bodiless, keep=self._keep
         )
         self._framing = framing
         self._response_begun = True

@@ -31,10 +31,9 @@ def begin(leg: HttpClientLeg) -> None:
     if expect is not None and expect.lower() != b"100-continue":
         raise HeadFault(417, "unknown expectation")
     # Clients ask the same of the same host again and again: what was read and found to be routed is remembered.
-    if leg.last_asked == (host, reader.target):
+    if reader.target == leg.last_target and host == leg.last_host:
         path, query, route = leg.last_path
     else:
-        asked = (host, reader.target)
         target = split_target(reader.target, host, http_1_0=reader.http_1_0)
         if target == b"*":
             leg.answer(204 if reader.method == b"OPTIONS" else 400)
@@ -43,7 +42,7 @@ def begin(leg: HttpClientLeg) -> None:
         leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
         leg.forwarded = _forwarded_lines(leg, host)
         if not well_known.concerns(route) and host is not None:
-            leg.last_asked, leg.last_path = asked, (path, query, route)
+            leg.last_host, leg.last_target, leg.last_path = host, reader.target, (path, query, route)
     if not leg.tls and not door.clear_passwords:
         leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), path, query))
         return

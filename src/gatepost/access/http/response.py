@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from gatepost.wire.http_body import Body, LengthBody
-from gatepost.wire.http_head import RequestReader, ResponseReader
+from gatepost.wire.http_head import ResponseReader
 
 if TYPE_CHECKING:
+    from gatepost.access.http.client_leg import HttpClientLeg
     from gatepost.access.http.destination import Destination
 
 _BINDING_SCHEMES = (b"ntlm", b"negotiate", b"kerberos")
@@ -26,27 +26,26 @@ class Framing(Enum):
 
 def response_head(
     reader: ResponseReader,
-    request: RequestReader,
-    body: Body | None,
+    leg: HttpClientLeg,
     destination: Destination,
     request_id: bytes,
-    origin: bytes,
     *,
+    bodiless: bool,
     keep: bool,
 ) -> tuple[Framing, list[bytes]]:
-    """How the body goes on, and the parts of the head with its empty line. `origin` is the client's name for us."""
+    """How the body goes on, and the parts of the head with its empty line. `bodiless`: HEAD, 204, 304."""
     kept = reader.kept
     parts = [reader.status_line, *reader.passed]
     if len(kept) > 1 or (kept and b"content-length" not in kept):
-        _add_kept(parts, kept, destination, origin)
+        _add_kept(parts, kept, destination, leg.origin)
     framing = Framing.AS_IS
-    if body is None:
+    if reader.length is not None:
         # HEAD and 304 announce the length of what they leave out.
-        if reader.length is not None and reader.status != 204:
+        if reader.status != 204:
             parts.append(b"Content-Length: %d\r\n" % reader.length)
-    elif type(body) is LengthBody:
-        parts.append(b"Content-Length: %d\r\n" % (reader.length or 0))
-    elif request.http_1_0:
+    elif bodiless:
+        pass
+    elif leg.reader.http_1_0:
         framing = Framing.UNTIL_CLOSE
     else:
         framing = Framing.CHUNKED

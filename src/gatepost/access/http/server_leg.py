@@ -164,14 +164,16 @@ class HttpServerLeg(asyncio.Protocol):
             exchange.interim(reader)
             if not data:
                 return
-        body = None if exchange.has_no_body(status) else response_body(reader)
-        if body is None or body.done:
-            done, payload, used = True, b"", 0
-        else:
-            payload, used = body.take(data)
-            done = body.done
-        if exchange.response(self, reader, body, payload):
-            if done:
+        bodiless = exchange.has_no_body(status)
+        if bodiless or reader.length == len(data):
+            # The usual case: all of it is here.
+            if exchange.response(self, reader, b"" if bodiless else data, bodiless=bodiless):
+                self._complete(exchange, leftover=bodiless and bool(data))
+            return
+        body = response_body(reader)
+        payload, used = (b"", 0) if body.done else body.take(data)
+        if exchange.response(self, reader, payload, bodiless=False):
+            if body.done:
                 self._complete(exchange, leftover=used != len(data))
             else:
                 self._body = body
