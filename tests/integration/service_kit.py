@@ -137,7 +137,8 @@ class Service:
     def text(self) -> str:
         """Everything that was printed and logged."""
         log = self.settings.get("log_file")
-        logged = (self.folder / log).read_text() if log and not log.startswith("/dev") else ""
+        file = self.folder / (log or "output")
+        logged = file.read_text() if log and file.is_file() else ""  # not there for a moment after a rotation
         return self.output.read_text() + logged
 
     def events(self, name: str) -> list[dict[str, Any]]:

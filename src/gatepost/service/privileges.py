@@ -9,6 +9,8 @@ import ctypes
 import os
 import pwd
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _PR_SET_DUMPABLE = 4
@@ -63,6 +65,30 @@ def become(wanted: Account) -> None:
     except PermissionError:
         return
     raise PrivilegeError(f"This process became {wanted.name} but could become root again.")
+
+
+@contextmanager
+def acting_as(wanted: Account) -> Iterator[None]:
+    """For a while this process acts as `wanted`, with the way back open; only root does, others just go on."""
+    if os.geteuid() != 0:
+        yield
+        return
+    groups, group = os.getgroups(), os.getegid()
+    os.setgroups(wanted.groups)
+    os.setegid(wanted.gid)
+    os.seteuid(wanted.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+def can_read(wanted: Account, path: str) -> bool:
+    """Whether `wanted` may read the file `path`."""
+    with acting_as(wanted):
+        return os.access(path, os.R_OK, effective_ids=True)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -108,6 +108,10 @@ class Change:
     closed: tuple[str, ...]
 
 
+NO_CHANGE = Change({}, {}, (), ())
+"""What a worker is told that shall keep its listeners; never committed."""
+
+
 class Listeners:
     """All listening sockets of this front end: address → one socket a slot."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -19,25 +20,44 @@ from gatepost.service import privileges
 def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """Make missing stores and activate databases that the registry does not know on their first-choice copy.
 
-    Called by the supervisor, with its rights, at the start and at each reload. A fault is logged and the service goes
-    on: workers answer "unavailable" until the store is there.
+    Called by the supervisor at the start and at each reload. A fault is logged and the service goes on: workers answer
+    "unavailable" until the store is there. The work is done as the workers' account: root opens nothing that a worker
+    could have put there.
     """
     front_end = configuration.front_end
     try:
-        for active in seed(SqliteRegistry(front_end.registry), configuration.organization):
-            log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
-        with DirectoryEditor(front_end.directory):
-            pass
-        if front_end.user:
-            for path in (front_end.registry, front_end.directory):
-                _give(path, privileges.account(front_end.user))
+        if not front_end.user:
+            _make_and_seed(configuration, log)
+            return
+        account = privileges.account(front_end.user)
+        for path in (front_end.registry, front_end.directory):
+            _give(path, account)
+        with privileges.acting_as(account):
+            _make_and_seed(configuration, log)
     except (RegistryUnavailable, DirectoryUnavailable, OSError) as fault:
         log.error("stores.not_prepared", reason=str(fault))
 
 
+def _make_and_seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
+    front_end = configuration.front_end
+    for active in seed(SqliteRegistry(front_end.registry), configuration.organization):
+        log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
+    with DirectoryEditor(front_end.directory):
+        pass
+
+
 def _give(path: str, account: privileges.Account) -> None:
-    """A store and the files SQLite keeps beside it; others in the folder are none of our business."""
+    """A store that root made by a command, and the files SQLite keeps beside it.
+
+    Never through a link: a worker that was taken over could plant one that leads to a file of root's.
+    """
+    if os.geteuid() != 0:
+        return
     for suffix in ("", "-wal", "-shm"):
         found = Path(path + suffix)
-        if found.exists() and found.stat().st_uid != account.uid:
-            os.chown(found, account.uid, account.gid)
+        try:
+            status = found.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid != account.uid:
+            os.chown(found, account.uid, account.gid, follow_symlinks=False)

@@ -26,7 +26,7 @@ from gatepost.service.fleet import Fleet, StartFailed
 from gatepost.service.loading import Invalid, Record, check_key_pair, load_and_record
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
-from gatepost.service.sockets import AlreadyRunning, Change, InstanceLock, ListenError, Listeners
+from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
 
 CONFIRM_SECONDS = 10.0
 """For all workers to take over a new configuration."""
@@ -141,8 +141,12 @@ class Supervisor:
     def _log_warnings(self) -> None:
         for text in self._record.warnings:
             self._log.warning("configuration.finding", finding=text)
-        if os.geteuid() == 0 and not self._record.configuration.front_end.user:
+        user = self._record.configuration.front_end.user
+        if os.geteuid() == 0 and not user:
             self._log.warning("service.runs_as_root", remedy="set front_end.user to an account for the workers")
+        if user and not privileges.can_read(privileges.account(user), __file__):
+            remedy = f"install Gatepost and its Python where {user} may read them, such as /opt/gatepost"
+            self._log.warning("service.code_not_readable", user=user, remedy=remedy)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -203,6 +207,8 @@ class Supervisor:
                 )
             except (CannotStart, ListenError) as fault:
                 self._reopen_log(self._record)
+                # The same configuration again, for the sake of the log file.
+                self._fleet.reload(lambda slot: self._reload_message(slot, NO_CHANGE))
                 for line in str(fault).splitlines():
                     self._log.error("configuration.finding", finding=line)
                 self._log.error("configuration.rejected", version=self._record.configuration.version)

@@ -11,7 +11,9 @@ means that the supervisor has died: the worker drains and ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import socket
@@ -46,7 +48,7 @@ from gatepost.service.control import (
     encode,
     receive_first,
 )
-from gatepost.service.core import Core, factory
+from gatepost.service.core import Core, CoreFactory, factory
 from gatepost.service.loading import Invalid, rebuild
 
 START_SECONDS = 30.0
@@ -59,6 +61,10 @@ GC_THRESHOLDS = (20_000, 20, 50)
 """See `tune_collector`."""
 MAX_FAULTS_LOGGED_PER_SECOND = 10
 """Unexpected faults are all counted, but a fault in a loop must not fill the disk."""
+LOADED_EARLY = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_8_sig")
+"""Modules that the standard library loads on first use, which would be after the privileges are gone."""
+EXPECTED_FAULTS = (OSError, Invalid, privileges.PrivilegeError)
+"""Faults of the surroundings; anything else is a bug and shows its traceback."""
 CANNOT_START = 3
 """Exit status after `Failed` was sent."""
 
@@ -115,7 +121,7 @@ class Worker:
         reader: FrameReader,
         first: list[tuple[Message, list[int]]],
         configuration: Configuration,
-        core: str,
+        make_core: CoreFactory,
         writer: logs.LineWriter,
     ) -> None:
         self._control = control
@@ -124,7 +130,7 @@ class Worker:
         assert isinstance(start, Start)
         self._start = start
         self._configuration = configuration
-        self._core_name = core
+        self._make_core = make_core
         self._writer = writer
         self._log = logs.configure(writer, process=f"worker-{start.slot}")
         self._messages: asyncio.Queue[tuple[Message, list[int]]] = asyncio.Queue()
@@ -140,7 +146,7 @@ class Worker:
         """Serves until drained. Raises what keeps the core from starting."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._faults)
-        self._core = await factory(self._core_name)(self._configuration, self._log)
+        self._core = await self._make_core(self._configuration, self._log)
         await self._core.listen(_sockets(self._start, self._descriptors))
         self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, self._reader)
         loop.add_signal_handler(signal.SIGTERM, self._asked_to_leave)
@@ -219,6 +225,10 @@ def _sockets(message: Configured, descriptors: list[int]) -> dict[str, list[sock
 def _bootstrap(control: socket.socket, core: str) -> None:
     """From a fresh process to a running worker; returns when it has drained. Raises what keeps it from starting."""
     tame_allocator()
+    # While every file of the installation can still be read: an account's own Python may be under /root.
+    for module in LOADED_EARLY:
+        importlib.import_module(module)
+    make_core = factory(core)
     reader = FrameReader()
     first = receive_first(control, reader, START_SECONDS)
     start, descriptors = first[0]
@@ -233,7 +243,7 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     writer = logs.LineWriter(descriptors[0] if start.log else 1)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Worker(control, reader, first, configuration, core, writer).run())
+            runner.run(Worker(control, reader, first, configuration, make_core, writer).run())
     finally:
         writer.close()
 
@@ -246,14 +256,13 @@ def main() -> int:
     os.set_inheritable(control.fileno(), False)
     try:
         _bootstrap(control, sys.argv[2])
-    except (OSError, ValueError, RuntimeError, ImportError, AttributeError, Invalid) as fault:
+    except Exception as fault:
         # The supervisor decides what to make of it: another attempt, or the end of the service.
-        try:
-            control.setblocking(True)
+        with contextlib.suppress(OSError):
             control.sendall(encode(Failed(f"{type(fault).__name__}: {fault}")))
-        except OSError:
+        if isinstance(fault, EXPECTED_FAULTS):
             return CANNOT_START
-        return CANNOT_START
+        raise
     return 0
 
 

@@ -16,6 +16,10 @@ from gatepost.service.control import Channel, ControlError, Drain, Failed, Messa
 WORKER_MODULE = "gatepost.service.worker"
 
 
+HUNG_UP_SECONDS = 2.0
+"""From the end of the control connection to the end of the process: an interpreter's last breath."""
+
+
 class State(Enum):
     """Where a worker is in its life."""
 
@@ -119,9 +123,8 @@ class WorkerProcess:
         self._on_message(self, message)
 
     def _hung_up(self) -> None:
-        # Dead, or beyond reach and of no use; one that has drained closes its end too and then takes its last breath.
-        if self.state is not State.DRAINING:
-            self.kill()
+        # On its way out, or beyond reach and of no use. What killed it should be in its exit status, so not at once.
+        self._loop.call_later(HUNG_UP_SECONDS, self.kill)
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
