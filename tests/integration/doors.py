@@ -112,7 +112,9 @@ class Servers:
                 self.scratch / name, address, port, certificate, clear_port=clear_port, locations=locations, name=name
             )
 
-        return self._once(Nginx, name, make)
+        found = self._once(Nginx, name, make)
+        assert found.locations == locations, f"{name} runs with other locations: give yours another name"
+        return found
 
     def radicale(self, name: str = "DAV-01") -> Radicale:
         """A Radicale with TLS and Basic authentication for the same accounts, by canonical name too."""

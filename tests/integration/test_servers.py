@@ -49,7 +49,7 @@ def test_cyrus_lets_the_master_user_in_by_authorization_identity(servers: Server
 
 def test_nginx_shows_what_reached_it(servers: Servers) -> None:
     """Its page repeats path and headers."""
-    server = servers.nginx()
+    server = servers.nginx("WEB-00")
     context = ssl.create_default_context(cafile=str(servers.authority.certificate))
     request = urllib.request.Request(f"https://{server.address}:{server.port}/owa?x=1", headers={"X-Remote-User": "al"})
     with urllib.request.urlopen(request, context=context, timeout=10) as answer:

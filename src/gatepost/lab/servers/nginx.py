@@ -52,6 +52,7 @@ class Nginx(ServerProcess):
         self.address = address
         self.port = port
         self.clear_port = clear_port
+        self.locations = locations
         self.extra_logs.append(directory / "error.log")
         shown = "".join(f"{header}: $http_{header.replace('-', '_')}\\n" for header in SHOWN_HEADERS)
         text = _CONFIGURATION.format(
