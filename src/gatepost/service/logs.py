@@ -167,7 +167,7 @@ def _is_regular(descriptor: int) -> bool:
         return False
 
 
-_second = 0
+_second = -1
 _second_text = ""
 
 
@@ -193,10 +193,15 @@ def encode(event: Mapping[str, Any]) -> bytes:
         line = _encoder.encode(event)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
         # A lone surrogate, an endless structure: the reader gets what can be had.
-        line = _encoder.encode({str(k): ascii(v)[:MAX_TEXT] for k, v in event.items()})
+        line = _encoder.encode({_plain(k): _plain(v) for k, v in event.items()})
     if not line.isascii() or b"\x7f" in line:
         line = _DECEIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
     return line + b"\n"
+
+
+def _plain(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text[:MAX_TEXT].encode("ascii", "backslashreplace").decode()
 
 
 def _dropped_line(count: int) -> bytes:
