@@ -9,7 +9,6 @@ Fields that pass are collected in `passed` as `name, b": ", value, b"\\r\\n"` in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 
 import httptools
 
@@ -45,51 +44,39 @@ class HeadFault(ValueError):
 
 
 class _Reader:
-    """What both kinds of heads share: fields sorted by their rules, bounds.
+    """What both kinds of heads share: fields sorted by their rules, bounds."""
 
-    The parser's callback for a field is a dictionary's own `setdefault`, so that no Python runs for each one. A name
-    that comes twice shows in the count of lines.
-    """
-
-    __slots__ = ("_fields", "_kind", "_max_fields", "_seen", "kept", "on_header", "passed")
+    __slots__ = ("_count", "_fault", "_kind", "_max_fields", "_seen", "kept", "passed")
 
     def __init__(self, rules: FieldRules, max_fields: int) -> None:
         self._kind = rules.kind
         self._seen = rules.remembered
         self._max_fields = max_fields
-        self._fields: dict[bytes, bytes] = {}
-        self.on_header = self._fields.setdefault
+        self._clear()
+
+    def _clear(self) -> None:
         self.kept: dict[bytes, bytes] = {}
         self.passed: list[bytes] = []
+        self._count = 0
+        self._fault = ""
 
-    def _sort(self, head: bytes) -> None:
-        """Fill `kept` and `passed` from what the parser found in `head`. Raises `HeadFault` (400, 431)."""
-        found = self._fields
-        # The parser has taken no line end but CRLF: the first line's, one a field, and the empty line's.
-        lines = head.count(b"\r\n") - 2
-        if lines > self._max_fields:
-            raise HeadFault(431, "too many fields")
-        fields: Iterable[tuple[bytes, bytes]] = found.items() if lines == len(found) else _split_fields(head)
-        kept: dict[bytes, bytes] = {}
-        passed: list[bytes] = []
-        seen = self._seen
-        for name, value in fields:
-            kind = seen.get(name)
-            if kind is None:
-                kind = self._kind(name)
-            if kind == PASSED:
-                passed += (name, b": ", value, b"\r\n")
-            elif kind == KEPT:
-                name = name.lower()
-                if name not in kept:
-                    kept[name] = value.rstrip(b" \t")
-                elif name in REPEATABLE:
-                    kept[name] += b", " + value
-                else:
-                    raise HeadFault(400, f"repeated {name.decode()}")
-        self.kept = kept
-        self.passed = passed
-        found.clear()
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field (called by httptools)."""
+        self._count += 1
+        kind = self._seen.get(name)
+        if kind is None:
+            kind = self._kind(name)
+        if kind == PASSED:
+            self.passed += (name, b": ", value, b"\r\n")
+        elif kind == KEPT:
+            name = name.lower()
+            earlier = self.kept.get(name)
+            if earlier is None:
+                self.kept[name] = value.rstrip(b" \t")
+            elif name in REPEATABLE:
+                self.kept[name] = earlier + b", " + value
+            else:
+                self._fault = f"repeated {name.decode()}"
 
     def _remove_listed(self, connection: bytes) -> tuple[bytes, ...]:
         """Take out the fields that `Connection` names (RFC 9110 section 7.6.1); answers its tokens, in lower case."""
@@ -142,7 +129,7 @@ class RequestReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault`."""
-        self._fields.clear()
+        self._clear()
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpRequestParser(self)
@@ -160,11 +147,14 @@ class RequestReader(_Reader):
         # The parser takes leading empty lines, several spaces and other protocols' names; we take the one spelling.
         if not head.startswith(line) or (self.http_1_0 and not head.startswith(b"0\r\n", len(line))):
             raise HeadFault(400, "bad request line")
+        if self._fault:
+            raise HeadFault(400, self._fault)
+        if self._count > self._max_fields:
+            raise HeadFault(431, "too many fields")
         if len(self.target) > MAX_TARGET:
             raise HeadFault(414, "target too long")
         if method in _REFUSED_METHODS:
             raise HeadFault(405, "method refused")
-        self._sort(head)
         self._frame()
 
     def _frame(self) -> None:
@@ -184,13 +174,6 @@ class RequestReader(_Reader):
             self._parser = None
         elif b"upgrade" in kept and b"upgrade" in tokens and not self.http_1_0:
             self.upgrade = upgradable(kept[b"upgrade"])
-
-
-def _split_fields(head: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The fields of a head that the parser has found good, with those whose names repeat."""
-    for line in head.split(b"\r\n")[1:-2]:
-        name, _, value = line.partition(b":")
-        yield name, value.lstrip(b" \t")
 
 
 def upgradable(protocols: bytes) -> bytes:
@@ -222,7 +205,7 @@ class ResponseReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault` (always 502)."""
-        self._fields.clear()
+        self._clear()
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpResponseParser(self)
@@ -232,17 +215,15 @@ class ResponseReader(_Reader):
             pass
         except httptools.HttpParserError as error:
             raise HeadFault(502, f"bad head from the server: {error}") from error
+        if self._fault or self._count > self._max_fields:
+            raise HeadFault(502, self._fault or "too many fields from the server")
         self.status = status = parser.get_status_code()
         line = head[: head.index(b"\r\n") + 2]
         known = _status_lines.get(line)
         if known is None:
             known = _read_status_line(line, status)
         self.status_line, self.http_1_0 = known
-        try:
-            self._sort(head)
-            self._frame()
-        except HeadFault as fault:
-            raise HeadFault(502, f"{fault.reason} from the server") from fault
+        self._frame()
 
     def _frame(self) -> None:
         kept = self.kept
@@ -252,10 +233,14 @@ class ResponseReader(_Reader):
         coding = kept.get(b"transfer-encoding")
         self.chunked = coding is not None
         self.length = None
-        if coding is None:
-            self.length = self._length()
-        elif self.http_1_0 or coding.lower() != b"chunked" or b"content-length" in kept:
-            raise HeadFault(400, "ambiguous framing")
+        if coding is not None:
+            if self.http_1_0 or coding.lower() != b"chunked" or b"content-length" in kept:
+                raise HeadFault(502, "ambiguous framing from the server")
+        else:
+            try:
+                self.length = self._length()
+            except HeadFault as fault:
+                raise HeadFault(502, "bad Content-Length from the server") from fault
         if self.length != 0:
             # The parser now waits for a body; it does not know of HEAD either.
             self._parser = None
