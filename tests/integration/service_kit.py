@@ -26,7 +26,9 @@ PATIENCE_SECONDS = 20.0
 ECHO = "echo_core:build"
 REAL = "gatepost.service.core:front_door"
 _RUN = """
-import asyncio, sys
+import asyncio, os, sys
+from gatepost.service import fleet
+fleet.PING_SECONDS = float(os.environ.pop("PING_SECONDS", fleet.PING_SECONDS))
 from gatepost.service.supervisor import CannotStart, Supervisor
 try:
     sys.exit(asyncio.run(Supervisor(sys.argv[1], core=sys.argv[2]).run()))
@@ -63,6 +65,10 @@ class Line:
         """Sends a line and answers the next one; empty at the end."""
         self.sock.sendall(line.encode() + b"\n")
         return self.file.readline().decode().strip()
+
+    def ask_nothing(self, line: str) -> None:
+        """Sends a line; no answer is awaited."""
+        self.sock.sendall(line.encode() + b"\n")
 
     def at_end(self) -> bool:
         """Waits for the end of the connection; whether it came."""

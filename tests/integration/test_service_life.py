@@ -262,11 +262,20 @@ def test_worker_told_to_end_is_replaced_first(service: Service) -> None:
     assert service.status().restarts == 0
 
 
+def test_hanging_worker_is_killed_and_replaced(service: Service) -> None:
+    """A worker whose loop stands still answers no pings: it is killed, and its replacement serves."""
+    service.start(environment={"PING_SECONDS": "0.1"})
+    old = service.workers()[0]
+    Line(service.ports["imap"]).ask_nothing("hang")
+    assert service.event("worker.hangs")["worker"] == old
+    service.event("worker.ready", 2)
+    assert Line(service.ports["imap"]).ask("on") == "on"
+
+
 def test_unexpected_faults_are_logged_and_counted(service: Service) -> None:
     """A fault in a callback ends up in the log with its traceback and in the counters; the worker goes on."""
     service.start()
-    line = Line(service.ports["imap"])
-    line.sock.sendall(b"fault\n")
+    Line(service.ports["imap"]).ask_nothing("fault")
     event = service.event("worker.fault")
     assert "RuntimeError: asked for" in event["traceback"]
     status = service.status().workers[0].status
