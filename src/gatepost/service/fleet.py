@@ -24,7 +24,9 @@ LONGEST_PAUSE_SECONDS = 30.0
 """Pauses before a worker is started that ended soon after its start: doubled each time, up to the longest."""
 PING_SECONDS = 5.0
 UNANSWERED_PINGS = 6
-"""A worker whose loop stood still for half a minute hangs: it is killed and replaced. Starting may take as long."""
+"""A worker whose loop stood still for half a minute hangs: it is killed and replaced."""
+START_SECONDS = 60.0
+"""A worker that is not ready by then is killed. Starting takes half a second where the machine has time."""
 DRAIN_PATIENCE_SECONDS = 5.0
 """A draining worker is killed this long after its deadline."""
 AT_ONCE_SECONDS = 2.0
@@ -249,8 +251,13 @@ class Fleet:
     def _ping(self) -> None:
         """Counts pings, not seconds: a supervisor that was stopped for a while must not kill healthy workers."""
         self._ping_timer = self._loop.call_later(PING_SECONDS, self._ping)
+        late = self._loop.time() - START_SECONDS
+        for worker in list(self):
+            if worker.state is State.STARTING and worker.started_at < late:
+                self._log.error("worker.starts_too_slowly", worker=worker.pid, slot=worker.slot)
+                worker.kill()
         for slot in self._slots:
-            if slot.worker is None:
+            if slot.worker is None or slot.worker.state is not State.READY:
                 continue
             if slot.unanswered >= UNANSWERED_PINGS:
                 self._log.error("worker.hangs", worker=slot.worker.pid, slot=slot.index)
