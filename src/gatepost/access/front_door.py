@@ -55,7 +55,7 @@ class FrontDoor:
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)
-        self._http = HttpDoor(configuration, loop, sign_in, router, contexts, log)
+        self._http = HttpDoor(configuration, loop, sign_in, router, contexts, log, self._admission)
         self._listeners: dict[str, list[Listener]] = {}
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
