@@ -6,7 +6,8 @@ How to use it::
         host, port = front_door.addresses["imaps"]      # imap imaps pop3 pop3s https http
         context = front_door.client_context             # trusts the lab's CA; certificates carry the IP addresses
         ...
-        front_door.process.events("imap.session")       # its log lines
+        front_door.process.events("imap.session")       # its log lines; a session's comes when it has ended:
+        front_door.process.wait_for_event("imap.session", user="alice@contoso.com")
 
 - `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()` start on first use and live to
   the end of the run. Each has its own loopback address; `.ports`; Dovecot

@@ -45,8 +45,9 @@ class HttpDoor:
             missing(error)
         self.servers = servers
         self.upload = servers.scratch / "uploads"
-        self.upload.mkdir()
-        self.upload.chmod(0o777)
+        for path in (self.upload, self.upload / "upload"):  # nginx' account writes there, and so do we
+            path.mkdir()
+            path.chmod(0o777)
         uploads = (
             f"location /upload/ {{ root {self.upload}; client_max_body_size 200m;"
             f" client_body_temp_path {self.upload}/tmp;"
@@ -217,7 +218,6 @@ def test_upload_and_download_of_100_mb_in_flat_memory(door: HttpDoor, tmp_path: 
 def test_a_slow_reader_costs_no_memory(door: HttpDoor, tmp_path: Path) -> None:
     """A client that reads 100 MB slowly holds the server back, not the front door's memory (field case 22)."""
     stored = door.upload / "upload" / "slow"
-    stored.parent.mkdir(exist_ok=True)
     stored.write_bytes(bytes(BIG))
     stored.chmod(0o644)
     door.curl("/files/name")

@@ -8,9 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
-from gatepost.access.addresses import connection_addresses
+from gatepost.access.addresses import client_address, own_address
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
 from gatepost.directory.port import SignInResult, Verdict
+from gatepost.organization.model import ClientAddress
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
@@ -63,7 +64,7 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_failures", "_front", "_local", "_notes", "_outcome", "_proxy", "_reason",
+        "_address", "_deadline", "_door", "_failures", "_front", "_notes", "_outcome", "_proxy", "_reason",
         "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "phase", "relay", "session",
     )  # fmt: skip
@@ -96,7 +97,7 @@ class MailClientLeg(asyncio.Protocol):
         transport = self._transport
         self._since = door.loop.time()
         self._deadline = self._since + door.limits.sign_in_seconds
-        self._address, self._local = connection_addresses(transport, self._proxy)
+        self._address = client_address(transport, self._proxy)
         self._front = door.front(tls=self._tls, starttls=self._starttls)
         self.session = door.new_session()
         if door.draining or not door.admission.arrive(self._address[0]):
@@ -273,12 +274,15 @@ class MailClientLeg(asyncio.Protocol):
         assert result.user is not None
         door = self._door
         server = door.configuration.organization.servers[target.server]
-        address, local = self._address, self._local
-        facts = ClientFacts(address[0], address[1], local[0], local[1], self._tls, self.session)
+        facts = self._facts() if target.endpoint.client_address is not ClientAddress.NONE else None
         sign_in = back_sign_in(server, target.endpoint, result.user, credentials, facts, self._front)
         leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
         self._server_leg = leg
         return await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
+
+    def _facts(self) -> ClientFacts:
+        address, own = self._address, own_address(self._transport, self._proxy)
+        return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session)
 
     def _hand_over(self, signed_in: SignedIn) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""

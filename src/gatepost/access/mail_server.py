@@ -34,11 +34,12 @@ MailBack = ImapBack | Pop3Back
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 300),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 600_000),
 )
-"""Both legs: a dead peer is noticed in ten minutes, a quiet live one is left alone (field case 45)."""
+"""Both legs: a dead peer is noticed in ten minutes, a quiet live one is left alone (field case 45).
+
+The user timeout bounds unanswered probes too, so their number and distance need no setting (tcp(7)).
+"""
 
 
 MAX_EARLY = 64 * 1024
@@ -63,7 +64,7 @@ def back_sign_in(
     endpoint: Endpoint,
     user: User,
     credentials: Credentials,
-    facts: ClientFacts,
+    facts: ClientFacts | None,
     front: MailFront,
 ) -> BackSignIn:
     """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
@@ -101,11 +102,13 @@ class MailServerLeg(asyncio.Protocol):
         "_deadline",
         "_early",
         "_loop",
+        "_opening",
         "_starting_tls",
         "_step_seconds",
         "_timer",
         "closed",
         "done",
+        "timed_out",
         "transport",
     )
 
@@ -118,13 +121,25 @@ class MailServerLeg(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._deadline = 0.0
+        self._opening: asyncio.Task[None] | None = None
         self.closed = False
+        self.timed_out = False
+        """The connection was not there in time; whoever opens it has been cancelled for that."""
         self.transport: asyncio.Transport
         self.done: asyncio.Future[SignedIn] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport: the server may speak, or go, before `open_server` is told of it."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+
+    def opening(self, task: asyncio.Task[None] | None, seconds: float) -> None:
+        """`task` connects; it is cancelled, with `timed_out` set, when it has not begun the dialogue in `seconds`.
+
+        One timer serves the connection and every step after it: a sign-in is too short for one each.
+        """
+        self._opening = task
+        self._deadline = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, self._ring)
 
     @property
     def notes(self) -> list[str]:
@@ -210,6 +225,10 @@ class MailServerLeg(asyncio.Protocol):
             self._timer = self._loop.call_later(left, self._ring)
             return
         self._timer = None
+        if not self._begun and self._opening is not None:
+            self.timed_out = True
+            self._opening.cancel()
+            return
         text = f"no answer at {self._back.state_name} for {self._step_seconds:g} s"
         self.fail(FailureKind.UNAVAILABLE, text, again=False)
 
@@ -233,39 +252,40 @@ async def open_server(
     leg: MailServerLeg,
     endpoint: Endpoint,
     server: Server,
-    facts: ClientFacts,
+    facts: ClientFacts | None,
     contexts: ClientContexts,
     limits: Limits,
 ) -> SignedIn:
-    """Connect `leg` to `endpoint` and wait until the user is signed in. Raises `AttemptFailed`."""
+    """Connect `leg` to `endpoint` and wait until the user is signed in. Raises `AttemptFailed`.
+
+    `facts` are there when the server is told of the client.
+    """
     loop = asyncio.get_running_loop()
+    leg.opening(asyncio.current_task(), limits.connect_seconds)
     try:
         proxied = endpoint.client_address is ClientAddress.PROXY_V2
         context = contexts(server) if endpoint.tls is not TlsMode.CLEAR else None
         implicit = endpoint.tls is TlsMode.IMPLICIT
-        async with asyncio.timeout(limits.connect_seconds):
-            name = endpoint.tls_name if implicit and not proxied else None
-            transport, _ = await loop.create_connection(
-                lambda: leg,
-                endpoint.address,
-                endpoint.port,
-                ssl=context if name else None,
-                server_hostname=name,
-            )
-            keep_alive(transport)
-            if proxied:
-                source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
-                transport.write(encode_v2(source, destination, tls=facts.tls))
-                if implicit:
-                    transport = await _start_tls(loop, transport, leg, context, endpoint)
+        name = endpoint.tls_name if implicit and not proxied else None
+        transport, _ = await loop.create_connection(
+            lambda: leg,
+            endpoint.address,
+            endpoint.port,
+            ssl=context if name else None,
+            server_hostname=name,
+        )
+        keep_alive(transport)
+        if proxied and facts is not None:
+            source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
+            transport.write(encode_v2(source, destination, tls=facts.tls))
+            if implicit:
+                transport = await _start_tls(loop, transport, leg, context, endpoint)
+        leg.begin(transport)
         if endpoint.tls is TlsMode.STARTTLS:
-            leg.begin(transport)
             await leg.wants_tls()
             if not leg.done.done():
                 async with asyncio.timeout(limits.server_step_seconds):
                     leg.tls_started(await _start_tls(loop, transport, leg, context, endpoint))
-        else:
-            leg.begin(transport)
         return await leg.done
     except ssl.SSLCertVerificationError as error:
         leg.abort()
@@ -278,6 +298,12 @@ async def open_server(
         leg.abort()
         text = f"{type(error).__name__} {error.strerror or error.args[-1] if error.args else ''}".strip()
         raise AttemptFailed(FailureKind.UNAVAILABLE, text, again=True) from error
+    except asyncio.CancelledError:
+        leg.abort()
+        task = asyncio.current_task()
+        if not leg.timed_out or task is None or task.uncancel():
+            raise
+        raise AttemptFailed(FailureKind.UNAVAILABLE, "connecting took too long", again=True) from None
     except BaseException:
         leg.abort()
         raise

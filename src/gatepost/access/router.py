@@ -20,7 +20,8 @@ class Router:
     def __init__(self, configuration: Configuration, view: RegistryView) -> None:
         self._configuration = configuration
         self._view = view
-        self._remembered: dict[tuple[Protocol, Mailbox, str], Decision] = {}
+        # Keyed by the mailbox's two words: hashing the dataclass itself runs Python code, for every request.
+        self._remembered: dict[tuple[Protocol, str | None, str | None, str], Decision] = {}
         self._segment_is_enough = _segment_is_enough(configuration)
 
     @property
@@ -44,7 +45,7 @@ class Router:
         if path and self._segment_is_enough:
             end = path.find("/", 1)
             path = path if end < 0 else path[:end]
-        key = (protocol, mailbox, path)
+        key = (protocol, mailbox.database, mailbox.home_server, path)
         decision = self._remembered.get(key)
         if decision is None:
             decision = self.decide_anew(protocol, mailbox, path)

@@ -10,7 +10,7 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
-from gatepost.access.addresses import connection_addresses
+from gatepost.access.addresses import client_address
 from gatepost.access.http import front
 from gatepost.access.http.answers import answer
 from gatepost.relay.relay import Relay
@@ -56,7 +56,7 @@ class HttpClientLeg(asyncio.Protocol):
     __slots__ = (
         "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full", "address",
         "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
-        "forwarded", "last_host", "last_path", "last_target", "lines_for", "local", "origin", "phase", "pinned",
+        "forwarded", "last_host", "last_path", "last_target", "lines_for", "origin", "phase", "pinned",
         "proxy", "reader", "relay", "requests", "session", "settled", "sign_in_line", "tls", "transport", "users",
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ class HttpClientLeg(asyncio.Protocol):
         door = self.door
         # uvloop's transports are none of asyncio's classes, only alike.
         self.transport = cast(asyncio.Transport, transport)
-        self.address, self.local = connection_addresses(transport, self.proxy)
+        self.address = client_address(transport, self.proxy)
         self._since = door.loop.time()
         self.deadline = self._since + door.limits.http_head_seconds
         self.session = door.new_session()

@@ -8,14 +8,17 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gatepost.lab.servers.process import READY_SECONDS, Address, ServerNotStarted, ServerProcess
+from gatepost.lab.servers.process import POLL_SECONDS, READY_SECONDS, Address, ServerNotStarted, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 
+EVENT_SECONDS = 5.0
+"""Until a log line is there; a session's is written when it has ended."""
 COMMAND_SECONDS = 30.0
 """One run of a `gatepost` command, on a busy machine."""
 
@@ -70,12 +73,23 @@ class Gatepost(ServerProcess):
         """The lines of its log, oldest first; only those of one event (`imap.session`…) if named."""
         found = []
         text = self.output.read_text(errors="replace") if self.output.exists() else ""
-        for line in text.splitlines():
-            if line.startswith("{"):
+        for line in text.splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n"):  # the last one may still be on its way
                 entry = json.loads(line)
                 if not name or entry.get("event") == name:
                     found.append(entry)
         return found
+
+    def wait_for_event(self, name: str, seconds: float = EVENT_SECONDS, **fields: object) -> dict[str, Any]:
+        """The first log line of that event whose fields have these values; waits for it. Raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for entry in self.events(name):
+                if all(entry.get(key) == value for key, value in fields.items()):
+                    return entry
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no {name} with {fields} in the log of {self.name}\n{self.log_tail()}")
+            time.sleep(POLL_SECONDS)
 
     def workers(self) -> list[int]:
         """Process ids of its workers: the children of the supervisor that have been re-run as workers."""
