@@ -121,8 +121,12 @@ class ImapBack:
         if self._waits_for_tls:
             self._fail(_Over(FailureKind.PROTOCOL, "bytes in clear before the TLS handshake"))
             return self._take_events()
-        self._lines.add(data)
         try:
+            if not self._lines and self._literal is None and data.find(b"\n") == len(data) - 1 <= MAX_LINE:
+                # One whole line, as most packets are: no need to put it into the buffer and take it out again.
+                self._line(data[:-2] if data.endswith(b"\r\n") else data[:-1])
+                return self._take_events()
+            self._lines.add(data)
             while not self._ended and not self._waits_for_tls and self._read():
                 pass
         except LineTooLong:
@@ -155,6 +159,10 @@ class ImapBack:
         line = self._lines.line(MAX_LINE)
         if line is None:
             return False
+        self._line(line)
+        return True
+
+    def _line(self, line: bytes) -> None:
         self._count(len(line) + 2)
         self._seen_lines += 1
         if self._seen_lines > MAX_LINES:
@@ -171,7 +179,6 @@ class ImapBack:
             self._continuation()
         else:
             self._tagged(line)
-        return True
 
     def _count(self, size: int) -> None:
         self._seen_bytes += size
@@ -209,22 +216,22 @@ class ImapBack:
                 raise _Over(FailureKind.UNAVAILABLE, f"BYE: {self._shown(said.text)}")
             self._note_status(said)
         elif line[:11].upper() == b"CAPABILITY ":
-            self._note_capabilities(line[11:])
+            self._note_capabilities(capability_list(line[11:]))
         else:
             self._skipping = self._note_literal(line)
 
     def _note_status(self, said: Response) -> None:
-        if said.code_name == b"CAPABILITY":
-            self._note_capabilities(said.code[11:])
+        if said.capabilities is not None:
+            self._note_capabilities(said.capabilities)
         elif said.code_name == b"ALERT" and len(self._alerts) < MAX_ALERTS:
             self._alerts.append(b"* OK [ALERT] %s\r\n" % human(said.text, MAX_ALERT, b"Alert"))
 
-    def _note_capabilities(self, words: bytes) -> None:
+    def _note_capabilities(self, capabilities: bytes) -> None:
         """Whether a list is the one before or after the sign-in shows by the oldest open command."""
         if next(iter(self._open.values()), None) in _SIGNING_IN:
-            self._after = capability_list(words)
+            self._after = capabilities
         else:
-            self._before = capability_list(words)
+            self._before = capabilities
 
     def _continuation(self) -> None:
         if _Step.SIGN_IN not in self._open.values() or not self._owed:
@@ -277,16 +284,16 @@ class ImapBack:
     def _sign_in_answered(self, said: Response) -> None:
         if said.status == b"NO":
             raise _Over(_kind(said, FailureKind.REFUSED), f"NO: {self._shown(said.code + b' ' + said.text)}")
-        if said.code_name == b"CAPABILITY":
-            self._after = capability_list(said.code[11:])
+        if said.capabilities is not None:
+            self._after = said.capabilities
         else:
             self._note_status(said)
         self._text = human(said.text, MAX_ALERT, b"Signed in")
         self._go_on()
 
     def _capability_answered(self, said: Response) -> None:
-        if said.status == b"OK" and said.code_name == b"CAPABILITY":
-            self._after = capability_list(said.code[11:])
+        if said.status == b"OK" and said.capabilities is not None:
+            self._after = said.capabilities
         self._go_on()
 
     def _client_id_answered(self, _: Response) -> None:

@@ -258,31 +258,21 @@ def quote(value: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """`status [code] text` of a server's line. `status` is upper case, `code` empty when there is none."""
+    """`status [code] text` of a server's line. `status` is upper case, `code` empty when there is none.
+
+    `code_name` is the code's first word, upper case; `capabilities` the cleaned list of a `[CAPABILITY ...]` code.
+    """
 
     status: bytes
     code: bytes
     text: bytes
-
-    @property
-    def code_name(self) -> bytes:
-        """The first word of the code, upper case."""
-        return self.code.partition(b" ")[0].upper()
-
-    @property
-    def capabilities(self) -> bytes | None:
-        """The list in a `[CAPABILITY ...]` code, cleaned."""
-        if self.code_name != b"CAPABILITY":
-            return None
-        return capability_list(self.code[len(b"CAPABILITY") :])
+    code_name: bytes
+    capabilities: bytes | None
 
 
 def response(line: bytes) -> Response | None:
     """Read what follows the tag (or `* `) of a status response; None when it is something else."""
-    found = _RESPONSE.match(line)
-    if found is None:
-        return None
-    return Response(found[1].upper(), found[2] or b"", found[3] or b"")
+    return _response(line) if len(line) <= REMEMBERED_LENGTH else _response.__wrapped__(line)
 
 
 def capability_list(words: bytes) -> bytes:
@@ -298,7 +288,18 @@ def has_capability(capabilities: bytes | None, name: bytes) -> bool:
     return name in names
 
 
-# A fleet's servers say the same few lists at every sign-in: reading one costs more than the rest of the dialogue.
+# A fleet's servers say the same few lines at every sign-in: reading them costs more than the rest of the dialogue.
+
+
+@lru_cache(REMEMBERED_LISTS)
+def _response(line: bytes) -> Response | None:
+    found = _RESPONSE.match(line)
+    if found is None:
+        return None
+    code = found[2] or b""
+    name = code.partition(b" ")[0].upper()
+    capabilities = capability_list(code[len(b"CAPABILITY") :]) if name == b"CAPABILITY" else None
+    return Response(found[1].upper(), code, found[3] or b"", name, capabilities)
 
 
 @lru_cache(REMEMBERED_LISTS)
