@@ -142,8 +142,15 @@ class Relay:
         self.half_closed(f"{leg.name} {'lost: ' + type(exc).__name__ if exc else 'closed'}")
         if leg.other.lost:
             self._on_end(self)
+            self._let_go()
         else:
             leg.other.transport.close()
+
+    def _let_go(self) -> None:
+        """Undo the circle of references, so that all of it is freed now and not by a later search for garbage."""
+        for leg in (self._client, self._server):
+            del leg.relay, leg.other, leg.write, leg.transport
+        del self._on_end
 
     def sweep(self, now: float, idle_seconds: float, farewell: bytes) -> None:
         """End the relay if nothing passed for `idle_seconds`, or cut it if its end makes no progress.

@@ -56,13 +56,10 @@ class LiteralWanted:
 
 
 class CommandReader:
-    """Reads commands from `lines`. `wants_literals` says by a command's name whether its literals are worth asking for:
-    a command that is refused anyway is handed over as it stands and refused before its literal is sent.
-    """
+    """Reads commands from `lines`."""
 
-    def __init__(self, lines: LineBuffer, wants_literals: Callable[[bytes], bool]) -> None:
+    def __init__(self, lines: LineBuffer) -> None:
         self._lines = lines
-        self._wants_literals = wants_literals
         self._parts: list[bytes] = []
         self._size = 0
         self._literal: int | None = None
@@ -74,8 +71,12 @@ class CommandReader:
         """Whether a part of a command was read already."""
         return bool(self._parts)
 
-    def next(self) -> Command | Fault | LiteralWanted | None:
-        """The next thing to act on; None when more bytes are needed."""
+    def next(self, wants_literals: Callable[[bytes], bool]) -> Command | Fault | LiteralWanted | None:
+        """The next thing to act on; None when more bytes are needed.
+
+        `wants_literals` says by a command's name whether its literals are worth asking for: a command that is refused
+        anyway is handed over as it stands and refused before its literal is sent.
+        """
         while True:
             if self._literal is not None:
                 octets = self._lines.octets(self._literal)
@@ -94,11 +95,13 @@ class CommandReader:
             if not self._parts:
                 self._note_head(line)
             self._keep(line)
-            outcome = self._line_read(announced(line))
+            outcome = self._line_read(announced(line), wants_literals)
             if outcome is not None:
                 return outcome
 
-    def _line_read(self, literal: Literal | None) -> Command | Fault | LiteralWanted | None:
+    def _line_read(
+        self, literal: Literal | None, wants_literals: Callable[[bytes], bool]
+    ) -> Command | Fault | LiteralWanted | None:
         if literal is None:
             return self._command()
         count = literal.count
@@ -106,7 +109,7 @@ class CommandReader:
         if count is None or count > MAX_LITERAL or self._size + count + 2 > MAX_COMMAND:
             # Bytes that are coming already must not be read as commands (field case 27).
             return self._fault(b"Literal too large", fatal=not literal.waits)
-        if literal.waits and not self._wants_literals(self._name):
+        if literal.waits and not wants_literals(self._name):
             return self._command()
         self._literal = count
         return LiteralWanted() if literal.waits else None

@@ -88,7 +88,7 @@ class ImapFront:
         self._lines = LineBuffer()
         self._state = _State.COMMAND
         self._events: list[FrontEvent] = []
-        self._reader = CommandReader(self._lines, self._wants_literals)
+        self._reader = CommandReader(self._lines)
         self._tag: bytes | None = None
         self._exchange: SaslExchange | None = None
         self._credentials: Credentials | None = None
@@ -221,7 +221,7 @@ class ImapFront:
         return events
 
     def _read_command(self) -> bool:
-        match self._reader.next():
+        match self._reader.next(self._wants_literals):
             case None:
                 return False
             case LiteralWanted():

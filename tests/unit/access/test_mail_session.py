@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 from dataclasses import replace
@@ -359,3 +360,29 @@ async def test_a_user_of_another_server_is_sent_there_by_name() -> None:
         assert answer.startswith(b"a NO [REFERRAL imap://")
         assert b"cas-03.contoso.com" in answer.partition(b"]")[2]
         assert s.log_lines("imap.refused")[0]["refusal"] == "other server"
+
+
+async def test_a_session_is_freed_when_it_ends_without_a_search_for_garbage() -> None:
+    """No circle of references is left: memory is free at once, and so are the credentials in it."""
+    kinds = ("MailClientLeg", "MailServerLeg", "Relay", "_Leg", "ImapFront", "ImapBack", "Credentials", "BackSignIn")
+
+    def alive() -> dict[str, int]:
+        names = [type(o).__name__ for o in gc.get_objects() if type(o).__name__ in kinds]
+        return {name: names.count(name) for name in set(names)}
+
+    async with stage() as s:
+        gc.collect()
+        before = alive()
+        gc.disable()
+        try:
+            for lines in ((LOGIN,), (b"a LOGIN alice wrong\r\n", b"b LOGOUT\r\n"), (LOGIN, b"b NOOP\r\n")):
+                client = await s.connect()
+                await client.line()
+                for line in lines:
+                    await client.tagged(line)
+                client.close()
+            await until(lambda: not s.admission.sessions)
+            await asyncio.sleep(0.01)
+            assert alive() == before
+        finally:
+            gc.enable()
