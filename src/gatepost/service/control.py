@@ -48,21 +48,18 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Configured(_Message, frozen=True):
-    """What a worker needs to build its configuration: the contents of every file, by the path it was read from.
+    """A configuration for a worker, as `handing_over.pack` makes it, and what belongs to it.
 
     The descriptors are: the log file if `log` is set, then the sockets in the order of `opened`.
     """
 
     version: int
-    path: str
-    server: str | None
-    files: dict[str, bytes]
-    loaded_at: float
+    configuration: bytes
     opened: list[Opened]
     log: bool
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(version={self.version}, path={self.path!r}, {len(self.files)} files)"
+        return f"{type(self).__name__}(version={self.version}, {len(self.configuration)} bytes)"
 
 
 class Start(Configured, frozen=True):

@@ -16,7 +16,6 @@ from gatepost.activemanager.sqlite import SqliteRegistryWatch
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
-from gatepost.directory.tokens import JwtVerifier
 
 
 class Core(Protocol):
@@ -67,7 +66,11 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     directory.start()
     registry = SqliteRegistryWatch(front_end.registry, loop)
     registry.start()
-    verifier = JwtVerifier(front_end.token, domain) if front_end.token is not None else None
+    verifier = None
+    if front_end.token is not None:
+        from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
+
+        verifier = JwtVerifier(front_end.token, domain)
     sign_in = SignInService(directory, domain, waiting_limit=front_end.limits.password_checks, token_verifier=verifier)
     router = Router(configuration, registry.view)
     registry.on_change(router.set_view)

@@ -23,7 +23,8 @@ from gatepost.service import logs, privileges, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.core import DEFAULT_CORE
 from gatepost.service.fleet import Fleet, StartFailed
-from gatepost.service.loading import Invalid, Record, check_key_pair, load_and_record
+from gatepost.service.handing_over import pack
+from gatepost.service.loading import Invalid, Loaded, check_key_pair, load_for_service
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
@@ -56,7 +57,7 @@ class Supervisor:
         self._core = core
         self._notifier = Notifier(os.environ)
         self._listeners = Listeners()
-        self._record: Record
+        self._loaded: Loaded
         self._fleet: Fleet
         self._operators: OperatorsSocket | None = None
         self._writer: logs.LineWriter
@@ -66,8 +67,8 @@ class Supervisor:
 
     async def run(self) -> int:
         """Starts, serves until told to end, ends. Raises `CannotStart`."""
-        self._record = self._load(1)
-        configuration = self._record.configuration
+        self._loaded = self._load(1)
+        configuration = self._loaded.configuration
         lock = self._lock(configuration)
         try:
             self._prepare(configuration)
@@ -85,17 +86,17 @@ class Supervisor:
             lock.release()
         return 0
 
-    def _load(self, version: int) -> Record:
+    def _load(self, version: int) -> Loaded:
         try:
-            record = load_and_record(self._path, self._server, version)
-            configuration = record.configuration
+            loaded = load_for_service(self._path, self._server, version)
+            configuration = loaded.configuration
             if any(e.tls is not TlsMode.CLEAR for e in configuration.server.endpoints):
                 check_key_pair(configuration.front_end)
             if configuration.front_end.user:
                 privileges.check_can_become(privileges.account(configuration.front_end.user))
         except (Invalid, privileges.PrivilegeError) as fault:
             raise CannotStart(str(fault)) from fault
-        return record
+        return loaded
 
     def _lock(self, configuration: Configuration) -> InstanceLock:
         registry = Path(configuration.front_end.registry)
@@ -139,9 +140,9 @@ class Supervisor:
         self._sign_of_life()
 
     def _log_warnings(self) -> None:
-        for text in self._record.warnings:
+        for text in self._loaded.warnings:
             self._log.warning("configuration.finding", finding=text)
-        user = self._record.configuration.front_end.user
+        user = self._loaded.configuration.front_end.user
         if os.geteuid() == 0 and not user:
             self._log.warning("service.runs_as_root", remedy="set front_end.user to an account for the workers")
         if user and not privileges.can_read(privileges.account(user), __file__):
@@ -170,15 +171,12 @@ class Supervisor:
 
     def _common(self, slot: int, names: tuple[str, ...] | None) -> tuple[dict[str, Any], list[int]]:
         sockets = self._listeners.for_slot(slot, names)
-        path = self._record.configuration.front_end.log_file
+        path = self._loaded.configuration.front_end.log_file
         descriptors = [self._writer.descriptor] if path else []
         descriptors += [sock.fileno() for found in sockets.values() for sock in found]
         fields = {
-            "version": self._record.configuration.version,
-            "path": self._record.path,
-            "server": self._record.server,
-            "files": self._record.files,
-            "loaded_at": self._record.loaded_at,
+            "version": self._loaded.configuration.version,
+            "configuration": pack(self._loaded.configuration),
             "opened": [Opened(name, len(found)) for name, found in sockets.items()],
             "log": bool(path),
         }
@@ -186,7 +184,7 @@ class Supervisor:
 
     def _start_message(self, slot: int) -> tuple[Start, list[int]]:
         fields, descriptors = self._common(slot, None)
-        return Start(**fields, slot=slot, user=self._record.configuration.front_end.user), descriptors
+        return Start(**fields, slot=slot, user=self._loaded.configuration.front_end.user), descriptors
 
     def _reload_message(self, slot: int, change: Change) -> tuple[Reload, list[int]]:
         fields, descriptors = self._common(slot, change.changed)
@@ -200,31 +198,31 @@ class Supervisor:
                 return
             self._notifier.reloading()
             try:
-                record = self._load(self._record.configuration.version + 1)
-                self._check_same_server(record)
+                loaded = self._load(self._loaded.configuration.version + 1)
+                self._check_same_server(loaded)
                 change = self._listeners.prepare(
-                    record.configuration.server.endpoints, self._slots(record.configuration)
+                    loaded.configuration.server.endpoints, self._slots(loaded.configuration)
                 )
             except (CannotStart, ListenError) as fault:
-                self._reopen_log(self._record)
+                self._reopen_log(self._loaded)
                 # The same configuration again, for the sake of the log file.
                 self._fleet.reload(lambda slot: self._reload_message(slot, NO_CHANGE))
                 for line in str(fault).splitlines():
                     self._log.error("configuration.finding", finding=line)
-                self._log.error("configuration.rejected", version=self._record.configuration.version)
+                self._log.error("configuration.rejected", version=self._loaded.configuration.version)
             else:
-                await self._apply(record, change)
-            self._notifier.ready(f"Serving as {self._record.configuration.front_end.server}")
+                await self._apply(loaded, change)
+            self._notifier.ready(f"Serving as {self._loaded.configuration.front_end.server}")
 
-    def _check_same_server(self, record: Record) -> None:
-        before, after = self._record.configuration.front_end.server, record.configuration.front_end.server
+    def _check_same_server(self, loaded: Loaded) -> None:
+        before, after = self._loaded.configuration.front_end.server, loaded.configuration.front_end.server
         if before != after:
             raise CannotStart(f"front_end.server changed from {before} to {after}: this needs a restart.")
 
-    async def _apply(self, record: Record, change: Change) -> None:
-        old, new = self._record.configuration, record.configuration
-        self._record = record
-        self._reopen_log(record)
+    async def _apply(self, loaded: Loaded, change: Change) -> None:
+        old, new = self._loaded.configuration, loaded.configuration
+        self._loaded = loaded
+        self._reopen_log(loaded)
         self._log_warnings()
         stores.prepare(new, self._log)
         slots = self._slots(new)
@@ -242,9 +240,9 @@ class Supervisor:
             self._fleet.replace()
         self._log.info("configuration.reloaded", version=new.version, objections=objections)
 
-    def _reopen_log(self, record: Record) -> None:
+    def _reopen_log(self, loaded: Loaded) -> None:
         """Opens the log file anew: a rotation may have renamed it."""
-        path = record.configuration.front_end.log_file
+        path = loaded.configuration.front_end.log_file
         try:
             self._writer.replace(logs.open_log(path) if path else os.dup(1))
         except OSError as fault:
@@ -263,7 +261,7 @@ class Supervisor:
             for worker in list(self._fleet):
                 worker.kill()
             return
-        seconds = self._record.configuration.front_end.limits.drain_seconds if self._stop_signals == 1 else 0.0
+        seconds = self._loaded.configuration.front_end.limits.drain_seconds if self._stop_signals == 1 else 0.0
         self._log.info("service.draining", seconds=seconds)
         self._notifier.stopping("Draining", seconds)
         self._listeners.close()
@@ -278,9 +276,9 @@ class Supervisor:
         workers = list(self._fleet)
         answers = await asyncio.gather(*(w.status(STATUS_SECONDS) for w in workers))
         return ServiceStatus(
-            server=self._record.configuration.front_end.server,
+            server=self._loaded.configuration.front_end.server,
             pid=os.getpid(),
-            version=self._record.configuration.version,
+            version=self._loaded.configuration.version,
             restarts=self._fleet.restarts,
             workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
         )

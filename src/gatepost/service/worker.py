@@ -49,7 +49,7 @@ from gatepost.service.control import (
     receive_first,
 )
 from gatepost.service.core import Core, CoreFactory, factory
-from gatepost.service.loading import Invalid, rebuild
+from gatepost.service.handing_over import unpack
 
 START_SECONDS = 30.0
 """For the first message, which the supervisor sends at once."""
@@ -63,7 +63,7 @@ MAX_FAULTS_LOGGED_PER_SECOND = 10
 """Unexpected faults are all counted, but a fault in a loop must not fill the disk."""
 LOADED_EARLY = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_8_sig")
 """Modules that the standard library loads on first use, which would be after the privileges are gone."""
-EXPECTED_FAULTS = (OSError, Invalid, privileges.PrivilegeError)
+EXPECTED_FAULTS = (OSError, privileges.PrivilegeError)
 """Faults of the surroundings; anything else is a bug and shows its traceback."""
 CANNOT_START = 3
 """Exit status after `Failed` was sent."""
@@ -187,7 +187,7 @@ class Worker:
         if message.log or self._configuration.front_end.log_file:
             self._writer.replace(descriptors[0] if message.log else os.dup(1))
         try:
-            configuration = rebuild(message)
+            configuration = unpack(message.configuration)
             self._core.reload(configuration)
             self._configuration = configuration
             self._core.close_listeners(message.closed)
@@ -235,11 +235,13 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     start, descriptors = first[0]
     if not isinstance(start, Start):
         raise ControlError(f"the first message was {type(start).__name__}")
+    configuration = unpack(start.configuration)
+    if configuration.front_end.token is not None:
+        importlib.import_module("gatepost.directory.tokens")
     privileges.no_new_privileges()
     if start.user:
         privileges.become(privileges.account(start.user))
     privileges.forbid_core_dumps()
-    configuration = rebuild(start)
     privileges.raise_open_files(2 * configuration.front_end.limits.sessions + OPEN_FILES_RESERVE)
     writer = logs.LineWriter(descriptors[0] if start.log else 1)
     try:

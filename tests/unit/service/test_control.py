@@ -30,8 +30,7 @@ from gatepost.service.control import (
 def start(**changes: object) -> Start:
     """A first message."""
     fields: dict[str, object] = {
-        "version": 1, "path": "/etc/gatepost.toml", "server": None, "files": {"key": b"secret"}, "loaded_at": 0.0,
-        "opened": [], "log": False, "slot": 0, "user": "",
+        "version": 1, "configuration": b"secret", "opened": [], "log": False, "slot": 0, "user": "",
     }  # fmt: skip
     return Start(**(fields | changes))  # type: ignore[arg-type]
 
@@ -80,9 +79,7 @@ async def test_descriptors_arrive_with_their_message() -> None:
     channel = Channel(loop, ours, lambda *_: None, lambda: None)
     pipes = [os.pipe() for _ in range(3)]
     channel.send(start(log=True, opened=[Opened("imap", 1)]), [pipes[0][1], pipes[1][1]])
-    channel.send(
-        Reload(version=2, path="", server=None, files={}, loaded_at=0.0, opened=[], log=True, closed=[]), [pipes[2][1]]
-    )
+    channel.send(Reload(version=2, configuration=b"", opened=[], log=True, closed=[]), [pipes[2][1]])
     reader = FrameReader()
     got = receive_first(theirs, reader, 5.0)
     while len(got) < 2:
@@ -108,7 +105,7 @@ async def test_big_message_passes_in_pieces() -> None:
     received: asyncio.Future[Message] = loop.create_future()
     sender = Channel(loop, ours, lambda *_: None, lambda: None)
     receiver = Channel(loop, theirs, lambda message, _: received.set_result(message), lambda: None)
-    sent = start(files={"organization": os.urandom(3_000_000)})
+    sent = start(configuration=os.urandom(3_000_000))
     sender.send(sent)
     assert await asyncio.wait_for(received, 10) == sent
     sender.close()
@@ -122,7 +119,7 @@ async def test_peer_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPat
     closed: list[bool] = []
     channel = Channel(asyncio.get_running_loop(), ours, lambda *_: None, lambda: closed.append(True))
     for _ in range(10):
-        channel.send(start(files={"f": bytes(500_000)}))
+        channel.send(start(configuration=bytes(500_000)))
     assert closed == [True]
     theirs.close()
 
