@@ -45,11 +45,9 @@ class Core(Protocol):
 CoreFactory = Callable[[Configuration, FilteringBoundLogger], Awaitable[Core]]
 """Called on the worker's loop, after privileges have been dropped."""
 
-DEFAULT_CORE = "gatepost.service.core:front_door"
-
 
 def factory(name: str) -> CoreFactory:
-    """The factory called `module:function`. Tests name their own; ours is `DEFAULT_CORE`."""
+    """The factory called `module:function`. Tests name their own; ours is `worker_process.DEFAULT_CORE`."""
     module, _, function = name.partition(":")
     return cast(CoreFactory, getattr(importlib.import_module(module), function))
 

@@ -1,31 +1,21 @@
-"""Reading the configuration, once, with the supervisor's rights; workers get the result (`handing_over`)."""
+"""The loader: `python -P -m gatepost.service.loading PATH SERVER VERSION`, started by the supervisor only.
+
+It reads and checks the configuration, writes what `handing_over.load` expects to its standard output, and ends.
+"""
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from gatepost.access.tls import server_context
 from gatepost.configuration.files import file_mode
 from gatepost.configuration.load import load
-from gatepost.configuration.settings import Configuration, FrontEnd
-
-
-class Invalid(ValueError):
-    """The configuration cannot be used. One text a finding in `findings`."""
-
-    def __init__(self, findings: list[str]) -> None:
-        super().__init__("\n".join(findings))
-        self.findings = findings
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A valid configuration with the warnings that came of reading it."""
-
-    configuration: Configuration
-    warnings: tuple[str, ...] = ()
+from gatepost.configuration.settings import Configuration
+from gatepost.organization.model import TlsMode
+from gatepost.service.handing_over import Invalid, Loaded, pack
 
 
 def load_for_service(path: str, server: str | None, version: int) -> Loaded:
@@ -34,14 +24,32 @@ def load_for_service(path: str, server: str | None, version: int) -> Loaded:
     texts = [str(finding) for finding in loaded.findings]
     if loaded.configuration is None:
         raise Invalid(texts or [f"{path} cannot be used"])
+    check_key_pair(loaded.configuration)
     return Loaded(replace(loaded.configuration, version=version), tuple(texts))
 
 
-def check_key_pair(front_end: FrontEnd) -> None:
+def check_key_pair(configuration: Configuration) -> None:
     """Raises `Invalid` when listeners could not use the certificate and private key."""
+    if all(endpoint.tls is TlsMode.CLEAR for endpoint in configuration.server.endpoints):
+        return
     try:
-        server_context(front_end, "imap")
+        server_context(configuration.front_end, "imap")
     except (ssl.SSLError, ValueError) as fault:
         raise Invalid(
             [f"front_end.certificate, private_key: {fault}. Give a PEM chain and the key that belongs to it."]
         ) from fault
+
+
+def main() -> None:
+    """Writes `Loaded`, or the findings of `Invalid`."""
+    path, server, version = sys.argv[1:]
+    outcome: Loaded | list[str]
+    try:
+        outcome = load_for_service(path, server or None, int(version))
+    except Invalid as fault:
+        outcome = fault.findings
+    sys.stdout.buffer.write(pack(outcome))
+
+
+if __name__ == "__main__":
+    main()

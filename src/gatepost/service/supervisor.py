@@ -18,16 +18,14 @@ from typing import Any
 
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
-from gatepost.organization.model import TlsMode
-from gatepost.service import logs, privileges, stores
+from gatepost.service import handing_over, logs, privileges, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
-from gatepost.service.core import DEFAULT_CORE
 from gatepost.service.fleet import Fleet, StartFailed
-from gatepost.service.handing_over import pack
-from gatepost.service.loading import Invalid, Loaded, check_key_pair, load_for_service
+from gatepost.service.handing_over import Loaded, pack
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
+from gatepost.service.worker_process import DEFAULT_CORE
 
 CONFIRM_SECONDS = 10.0
 """For all workers to take over a new configuration."""
@@ -67,7 +65,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Starts, serves until told to end, ends. Raises `CannotStart`."""
-        self._loaded = self._load(1)
+        self._loaded = await self._load(1)
         configuration = self._loaded.configuration
         lock = self._lock(configuration)
         try:
@@ -86,15 +84,13 @@ class Supervisor:
             lock.release()
         return 0
 
-    def _load(self, version: int) -> Loaded:
+    async def _load(self, version: int) -> Loaded:
         try:
-            loaded = load_for_service(self._path, self._server, version)
-            configuration = loaded.configuration
-            if any(e.tls is not TlsMode.CLEAR for e in configuration.server.endpoints):
-                check_key_pair(configuration.front_end)
-            if configuration.front_end.user:
-                privileges.check_can_become(privileges.account(configuration.front_end.user))
-        except (Invalid, privileges.PrivilegeError) as fault:
+            loaded = await handing_over.load(self._path, self._server, version)
+            user = loaded.configuration.front_end.user
+            if user:
+                privileges.check_can_become(privileges.account(user))
+        except (handing_over.Invalid, privileges.PrivilegeError) as fault:
             raise CannotStart(str(fault)) from fault
         return loaded
 
@@ -198,7 +194,7 @@ class Supervisor:
                 return
             self._notifier.reloading()
             try:
-                loaded = self._load(self._loaded.configuration.version + 1)
+                loaded = await self._load(self._loaded.configuration.version + 1)
                 self._check_same_server(loaded)
                 change = self._listeners.prepare(
                     loaded.configuration.server.endpoints, self._slots(loaded.configuration)

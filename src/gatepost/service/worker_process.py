@@ -13,6 +13,8 @@ from enum import Enum
 
 from gatepost.service.control import Channel, ControlError, Drain, Failed, Message, Ready, StatusReply, StatusRequest
 
+DEFAULT_CORE = "gatepost.service.core:front_door"
+"""What a worker runs; named, not imported: the supervisor has no use for it."""
 WORKER_MODULE = "gatepost.service.worker"
 
 
