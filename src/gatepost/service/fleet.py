@@ -20,8 +20,11 @@ from gatepost.service.worker_process import State, WorkerProcess
 STABLE_SECONDS = 10.0
 """A worker that ran this long was not broken from the start: its replacement is not held back."""
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
-"""Pauses before a worker is started that ended soon after its start: doubled each time, up to the longest."""
+LONGEST_PAUSE_SECONDS = 2.0
+"""Pauses before a worker is started that ended soon after its start: doubled each time, up to the longest.
+
+Its sockets go on taking connections meanwhile, which wait for the successor: no longer than a client does.
+"""
 PING_SECONDS = 5.0
 UNANSWERED_PINGS = 6
 """A worker whose loop stood still for half a minute hangs: it is killed and replaced."""
