@@ -49,7 +49,8 @@ integration: install
 	$(BIN)/python -m pytest tests/integration
 
 bench: install
-	$(BIN)/python benchmarks/run.py
+	@scripts/install-runtime .cache/runtime
+	$(BIN)/python benchmarks/run.py --python .cache/runtime/bin/python
 
 clean:
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

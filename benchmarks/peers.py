@@ -54,6 +54,8 @@ class Stage:
     cold_users: int
     certificate: Path
     key: Path
+    python: str
+    """Interpreter that runs Gatepost: one that has what operators install, and no more."""
 
     @property
     def folder(self) -> Path:
@@ -74,13 +76,13 @@ class Stage:
         return path
 
 
-def set_stage(machine: Machine, build: Path, users: int, cold_users: int) -> Stage:
+def set_stage(machine: Machine, build: Path, users: int, cold_users: int, python: str) -> Stage:
     """Certificate and stub servers."""
     certificate, key = make_certificate(machine.folder)
     imap, http = free_port(ADDRESS), free_port(ADDRESS)
     process = machine.start("stub", [str(build / "stub"), ADDRESS, str(imap), str(http)], LOAD_CORE)
     machine.wait_for(process, "stub", ADDRESS, imap)
-    return Stage(machine, imap, http, process.pid, users, cold_users, certificate, key)
+    return Stage(machine, imap, http, process.pid, users, cold_users, certificate, key, python)
 
 
 def start_direct(stage: Stage) -> list[Peer]:
@@ -226,7 +228,7 @@ def start_gatepost(stage: Stage) -> list[Peer]:
     configuration = stage.write("gatepost.toml", gatepost_configuration(stage, imap, imaps, http))
     for left_over in stage.folder.glob("*.sqlite*"):  # of an earlier run that was kept
         left_over.unlink()
-    gatepost = [sys.executable, "-m", "gatepost"]
+    gatepost = [stage.python, "-m", "gatepost"]
     users = str(stage.write("users.csv", users_csv(stage)))
     for words in (["user", "import", users], ["database", "list"]):  # the second makes the registry
         subprocess.run([*gatepost, *words, "-c", str(configuration)], check=True, stdout=subprocess.DEVNULL)

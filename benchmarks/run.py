@@ -118,6 +118,7 @@ def read_wish() -> argparse.Namespace:
     parser.add_argument("--users", type=int, default=300)
     parser.add_argument("--idle", type=int, default=5000, help="idle TLS sessions for the memory figure")
     parser.add_argument("--auth-core", type=int, default=LOAD_CORE, help="core of nginx's sign-in service")
+    parser.add_argument("--python", default=sys.executable, help="interpreter for Gatepost; default: this one")
     parser.add_argument("--keep", type=Path, help="folder for configurations and logs, kept afterwards")
     wish = parser.parse_args()
     if wish.quick:
@@ -133,7 +134,7 @@ def run(folder: Path, wish: argparse.Namespace) -> Results:
     if busy > BUSY:
         print(f"warning: the machine is {busy:.0%} busy with something else; the figures are doubtful", file=sys.stderr)
     try:
-        stage = set_stage(machine, folder / "build", wish.users, cold_users=20 if wish.quick else 60)
+        stage = set_stage(machine, folder / "build", wish.users, cold_users=20 if wish.quick else 60, python=wish.python)
         peers = start_peers(stage, wish.peers, wish.auth_core)
         return measure_all(Generator(folder / "build" / "loadgen", stage), peers, wish)
     finally:
