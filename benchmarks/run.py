@@ -134,7 +134,8 @@ def run(folder: Path, wish: argparse.Namespace) -> Results:
     if busy > BUSY:
         print(f"warning: the machine is {busy:.0%} busy with something else; the figures are doubtful", file=sys.stderr)
     try:
-        stage = set_stage(machine, folder / "build", wish.users, cold_users=20 if wish.quick else 60, python=wish.python)
+        cold_users = 20 if wish.quick else 60
+        stage = set_stage(machine, folder / "build", wish.users, cold_users, wish.python)
         peers = start_peers(stage, wish.peers, wish.auth_core)
         return measure_all(Generator(folder / "build" / "loadgen", stage), peers, wish)
     finally:

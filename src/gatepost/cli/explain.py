@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import click
 
 from gatepost.access.router import Router
+from gatepost.activemanager.port import RegistryView
+from gatepost.activemanager.seed import first_choice
 from gatepost.cli.options import Stores, config_option, open_stores
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.port import User
@@ -44,7 +47,7 @@ def command(user: str, protocol: str, path: str, front_end: str | None, as_json:
     else:
         _print(found, name, wanted, decision, allowed=allowed)
     if not allowed or not isinstance(decision, Serve | Proxy):
-        raise SystemExit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _find(stores: Stores, user: str) -> User:
@@ -63,8 +66,16 @@ def _decide(
 ) -> Decision:
     """The front ends' own decision, as if this machine were `front_end`."""
     there = replace(configuration, front_end=replace(configuration.front_end, server=front_end))
-    router = Router(there, stores.registry.view())
+    router = Router(there, _view(stores))
     return router.decide_anew(protocol, user.mailbox, path if protocol is Protocol.HTTPS else "")
+
+
+def _view(stores: Stores) -> RegistryView:
+    """The registry's word, and for databases it has never heard of what `serve` will make of them at its start."""
+    view = stores.registry.view()
+    databases = stores.configuration.organization.databases.values()
+    expected = {found.database: found for database in databases if (found := first_choice(database))}
+    return replace(view, active=MappingProxyType(expected | dict(view.active)))
 
 
 def _outcome(decision: Decision) -> str:
