@@ -7,71 +7,35 @@ Deadlines are kept in `deadline` and looked at by the door's sweep, once a secon
 from __future__ import annotations
 
 import asyncio
-from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from gatepost.access.addresses import client_address
 from gatepost.access.http import front
 from gatepost.access.http.answers import answer
-from gatepost.relay.relay import Relay
-from gatepost.wire.http_body import Body, ChunkedBody, LengthBody
-from gatepost.wire.http_head import END, MAX_TARGET, HeadFault, RequestReader
+from gatepost.access.http.connection import MAX_AHEAD, HttpConnection, Phase
+from gatepost.wire.http_body import ChunkedBody, LengthBody
+from gatepost.wire.http_head import END, MAX_TARGET, HeadFault
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
-    from gatepost.access.http.exchange import Exchange
-    from gatepost.access.http.server_leg import HttpServerLeg
 
 WRITE_HIGH_WATER = 256 * 1024
 """Bytes of responses waiting for a slow client before the server is no longer read."""
-MAX_AHEAD = 64 * 1024
-"""Bytes that a client may send ahead of its turn (pipelined requests, a body before the server is reached)."""
 MAX_DROPPED = 64 * 1024
 """Octets of a body that are read and dropped to keep the connection after an answer that did not need it."""
-LINGER_SECONDS = 2.0
-"""After the last answer: how long late bytes are still dropped, so that a reset does not overtake the answer."""
-MAX_USERS_COUNTED = 1000
-"""Names of users kept for the log line of one connection."""
 
 
-class Phase(Enum):
-    """Where a connection is; the word is the one in `sessions`."""
-
-    IDLE = "idle"
-    """Waits for a request head, or for the rest of one."""
-    BUSY = "busy"
-    """A request is under way; its body, if any, goes to the exchange as it comes."""
-    DROPPING = "dropping"
-    """The request is answered; the rest of its body is dropped."""
-    LINGERING = "lingering"
-    """The last answer is written; whatever comes is dropped until the client closes."""
-    RELAYING = "relaying"
-    CLOSED = "closed"
-
-
-class HttpClientLeg(asyncio.Protocol):
+class HttpClientLeg(HttpConnection):
     """One client connection."""
 
     __slots__ = (
-        "_ahead", "_buffer", "_dropped", "_looping", "_reading", "_reason", "_since", "_written_full", "address",
-        "admitted", "authorization", "body", "bytes_in", "bytes_out", "credentials", "deadline", "door", "exchange",
-        "forwarded", "last_host", "last_path", "last_target", "lines_for", "origin", "phase", "pinned",
-        "proxy", "reader", "relay", "requests", "session", "settled", "sign_in_line", "tls", "transport", "users",
+        "_ahead", "_dropped", "_looping", "_written_full", "authorization", "credentials", "forwarded", "last_host",
+        "last_path", "last_target", "lines_for", "origin", "sign_in_line",
     )  # fmt: skip
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
-        self.door = door
-        self.tls = tls or (proxy is not None and proxy.tls)
-        self.proxy = proxy
-        self.reader = RequestReader(door.request_rules, door.limits.http_headers)
-        self.phase = Phase.IDLE
-        self.body: Body | None = None
-        """What is still to come of the current request's body."""
-        self.exchange: Exchange | None = None
-        self.relay: Relay | None = None
-        self.pinned: HttpServerLeg | None = None
-        """A server connection bound to this client's user, closed with this connection."""
+        super().__init__(door, tls=tls, proxy=proxy)
         self.authorization: bytes | None = None
         self.credentials: tuple[str, str] | None = None
         """What `authorization`, the last one seen, decodes to."""
@@ -83,19 +47,9 @@ class HttpClientLeg(asyncio.Protocol):
         self.last_path = (b"", b"", "")
         """Path, query and route of a request for `last_target` at `last_host`."""
         self.origin = b""
-        self.users: set[str] = set()
-        self.requests = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.settled = False
-        self.admitted = False
-        self.session = ""
-        self._buffer = b""
         self._ahead = False
         self._dropped = 0
         self._looping = False
-        self._reading = True
-        self._reason = ""
         self._written_full = False
 
     # --- transport callbacks
@@ -139,14 +93,6 @@ class HttpClientLeg(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client that closes its side is gone: a long poll must not outlive it (field case 21)."""
         return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, and with it what was done for it."""
-        if self.phase is Phase.RELAYING or self.phase is Phase.CLOSED:
-            return
-        if exc is not None:
-            self._reason = self._reason or f"client lost: {type(exc).__name__}"
-        self.finish()
 
     def pause_writing(self) -> None:
         """The client is slow to read."""
@@ -268,25 +214,7 @@ class HttpClientLeg(asyncio.Protocol):
         else:
             self.update_reading()
 
-    def update_reading(self) -> None:
-        """Read from the client, or do not, as things stand."""
-        exchange = self.exchange
-        wanted = len(self._buffer) <= MAX_AHEAD or self.phase is Phase.LINGERING
-        if exchange is not None and self.body is not None and exchange.server_is_slow:
-            wanted = False
-        if wanted != self._reading and not self.transport.is_closing():
-            self._reading = wanted
-            if wanted:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
-
     # --- answers
-
-    def write(self, data: bytes) -> None:
-        """Write to the client, and count it."""
-        self.bytes_out += len(data)
-        self.transport.write(data)
 
     def refuse_head(self, fault: HeadFault) -> None:
         """A request that cannot be understood is answered, and nothing after it is read."""
@@ -345,52 +273,6 @@ class HttpClientLeg(asyncio.Protocol):
         else:
             self.close("")
 
-    def _next(self) -> None:
-        """Wait for the next request, or take the one that has come already."""
-        self.phase = Phase.IDLE
-        self.deadline = self.door.loop.time() + self.door.limits.http_keep_alive_seconds
-        if self._ahead or not self._reading:
-            self._ahead = False
-            self.update_reading()
-        if self._buffer:
-            self._requests(0)
-
-    # --- the end
-
-    def linger(self) -> None:
-        """The last answer is written: drop what still comes, then close."""
-        self.body = None
-        self._buffer = b""
-        if self.phase is Phase.CLOSED or self.phase is Phase.LINGERING:
-            return
-        self.phase = Phase.LINGERING
-        self.deadline = self.door.loop.time() + LINGER_SECONDS
-        if self.transport.can_write_eof() and not self.transport.is_closing():
-            self.transport.write_eof()
-        self.update_reading()
-
-    def close(self, reason: str) -> None:
-        """End the connection after what was written."""
-        self._reason = self._reason or reason
-        if self.phase is not Phase.CLOSED:
-            self.phase = Phase.LINGERING
-            self.deadline = self.door.loop.time() + LINGER_SECONDS
-            self.transport.close()
-
-    def abort(self, reason: str) -> None:
-        """End the connection at once: the client must see that something is missing."""
-        self._reason = self._reason or reason
-        if self.phase is not Phase.CLOSED:
-            self.phase = Phase.LINGERING
-            self.transport.abort()
-
-    def cut(self, reason: str) -> None:
-        """End the connection at once, whatever it is doing."""
-        if self.relay is not None:
-            self.relay.abort(reason)
-        else:
-            self.abort(reason)
-
     def expired(self) -> None:
         """The deadline has passed (called by the door's sweep)."""
         if self.phase is Phase.IDLE:
@@ -403,57 +285,12 @@ class HttpClientLeg(asyncio.Protocol):
         else:
             self.abort("too slow")
 
-    def finish(self) -> None:
-        """The connection is gone: release everything, write the log line."""
-        self.phase = Phase.CLOSED
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            self._reason = self._reason or "client closed within a request"
-            exchange.client_gone()
-        if self.pinned is not None:
-            self.pinned.abandon()
-            self.pinned = None
-        self.reader.forget()
-        self.door.leave(self, self._reason, self.door.loop.time() - self._since)
-
-    def start_relay(self, server: HttpServerLeg) -> None:
-        """After 101: what the client has sent ahead goes first, then bytes only pass."""
-        self.exchange = None
-        self.phase = Phase.RELAYING
-        ahead, self._buffer = self._buffer, b""
-        self.door.relays.add(self)
-        transport = server.hand_over()
-        if ahead:
-            transport.write(ahead)
-        self.relay = Relay(self.transport, transport, lambda relay: self._relay_ended(relay, server))
-        self.relay.start()
-
-    def _relay_ended(self, relay: Relay, server: HttpServerLeg) -> None:
-        server.relay_ended()
-        self.door.relays.discard(self)
-        self.bytes_in += relay.bytes_in
-        self.bytes_out += relay.bytes_out
-        self._reason = relay.reason
-        self.relay = None
-        self.finish()
-
-    def describe(self) -> dict[str, Any]:
-        """One entry of `sessions`."""
-        return {
-            "session": self.session,
-            "protocol": "https" if self.tls else "http",
-            "phase": self.phase.value,
-            "client": self.address[0],
-            "users": sorted(self.users),
-            "server": self.exchange.server_name if self.exchange is not None else "",
-            "requests": self.requests,
-            "seconds": round(self.door.loop.time() - self._since, 3),
-        }
-
-    def count_user(self, name: str) -> None:
-        """A request of `name` was let in."""
-        if name not in self.users and len(self.users) < MAX_USERS_COUNTED:
-            self.users.add(name)
-        if not self.settled:
-            self.settled = True
-            self.door.settle(self)
+    def _next(self) -> None:
+        """Wait for the next request, or take the one that has come already."""
+        self.phase = Phase.IDLE
+        self.deadline = self.door.loop.time() + self.door.limits.http_keep_alive_seconds
+        if self._ahead or not self._reading:
+            self._ahead = False
+            self.update_reading()
+        if self._buffer:
+            self._requests(0)

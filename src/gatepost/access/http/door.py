@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
-from gatepost.access.http.client_leg import HttpClientLeg, Phase
+from gatepost.access.http.client_leg import HttpClientLeg
+from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
 from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.router import Router
@@ -62,9 +63,9 @@ class HttpDoor:
         self.log = log
         self.draining = False
         self.response_rules = response_rules()
-        self.relays: set[HttpClientLeg] = set()
+        self.relays: set[HttpConnection] = set()
         self._admission = admission
-        self._legs: set[HttpClientLeg] = set()
+        self._legs: set[HttpConnection] = set()
         self._all_gone = asyncio.Event()
         self._connections: dict[str, ServerConnections] = {}
         self._numbers = count(1)
@@ -145,12 +146,12 @@ class HttpDoor:
         self._legs.add(leg)
         return welcome
 
-    def settle(self, leg: HttpClientLeg) -> None:
+    def settle(self, leg: HttpConnection) -> None:
         """The connection has carried a signed-in request: it is no stranger any more."""
         if self._admission is not None and leg.admitted:
             self._admission.settle(leg.address[0])
 
-    def leave(self, leg: HttpClientLeg, reason: str, seconds: float) -> None:
+    def leave(self, leg: HttpConnection, reason: str, seconds: float) -> None:
         """The connection is gone: one log line."""
         self._legs.discard(leg)
         if self._admission is not None and leg.admitted:
