@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from gatepost import __version__
+
 COMMANDS = {
     "check": "Check a configuration and name every fault in it.",
     "user": "Add, change, list, remove and import users.",
@@ -49,7 +51,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gatepost", prog_name="gatepost", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="gatepost", message="%(prog)s %(version)s")
 def command() -> None:
     """The front door of a mail fleet."""
 
