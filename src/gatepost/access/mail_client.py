@@ -12,7 +12,7 @@ from gatepost.access.addresses import client_address, own_address
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import ClientAddress
-from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
 from gatepost.wire.events import (
@@ -54,6 +54,7 @@ class Phase(Enum):
     """Where a session is; the word is the one in `sessions` and in the log."""
 
     DIALOGUE = "dialogue"
+    HANDSHAKE = "handshake"
     CHECKING = "checking"
     CONNECTING = "connecting"
     RELAYING = "relaying"
@@ -64,7 +65,7 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_failures", "_front", "_notes", "_outcome", "_proxy", "_reason",
+        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_notes", "_outcome", "_proxy", "_reason",
         "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "phase", "relay", "session",
     )  # fmt: skip
@@ -74,6 +75,7 @@ class MailClientLeg(asyncio.Protocol):
         self._tls = tls or (proxy is not None and proxy.tls)
         self._starttls = starttls
         self._proxy = proxy
+        self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
         self._notes: list[str] = []
         """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
@@ -120,12 +122,30 @@ class MailClientLeg(asyncio.Protocol):
         """The client went away before the relay began."""
         if self.phase is Phase.CLOSED:
             return
+        if self.relay is not None:
+            # It was lost as the relay took over, and the loop had this protocol down for the news.
+            self.relay.client_lost(exc)
+            return
         self._reason = self._reason or ("client lost: " + type(exc).__name__ if exc else "client closed")
         self._finish()
 
     # --- events of the front machine
 
     def _run(self, events: list[FrontEvent]) -> None:
+        """Carry the events out. A refusal within brings further ones: they join the list that is being worked off.
+
+        No recursion: a client may send a thousand sign-ins at once.
+        """
+        if self._events is not None:
+            self._events += events
+            return
+        self._events = events
+        try:
+            self._carry_out(events)
+        finally:
+            self._events = None
+
+    def _carry_out(self, events: list[FrontEvent]) -> None:
         for event in events:
             if type(event) is Send:
                 self._transport.write(event.data)
@@ -134,6 +154,7 @@ class MailClientLeg(asyncio.Protocol):
             elif type(event) is StartTls:
                 # Before the client has our OK, so that its first TLS bytes are not read as a command.
                 self._transport.pause_reading()
+                self.phase = Phase.HANDSHAKE
                 self._task = tasks.start(self._start_tls(), f"{self.session} starttls")
             elif type(event) is Close:
                 self._reason = self._reason or event.reason
@@ -145,20 +166,25 @@ class MailClientLeg(asyncio.Protocol):
         try:
             async with asyncio.timeout(max(self._deadline - door.loop.time(), 0.1)):
                 transport = await door.loop.start_tls(self._transport, self, door.starttls.current, server_side=True)
+            if transport is None:
+                raise ConnectionResetError
         except (OSError, ssl.SSLError, TimeoutError) as error:
+            # The loop does not tell a protocol of a connection that is lost within its handshake.
+            self._task = None
             self._reason = f"TLS handshake failed: {type(error).__name__}"
             self._transport.abort()
+            self._finish()
             return
-        assert transport is not None
         self._task = None
         self._transport = transport
         self._tls = True
+        self.phase = Phase.DIALOGUE
         self._run(self._front.tls_started())
 
     def _check(self, credentials: Credentials) -> None:
         self.phase = Phase.CHECKING
         door = self._door
-        self._user = credentials.authentication_id
+        self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         if not credentials.token:
             result = door.sign_in.password_now(credentials.authentication_id, credentials.password, door.protocol)
             if result is not None:
@@ -289,6 +315,10 @@ class MailClientLeg(asyncio.Protocol):
         door = self._door
         leg = self._server_leg
         assert leg is not None
+        if self._transport.is_closing():
+            self._reason = "client closed"
+            self._finish()
+            return
         self._notes = leg.notes
         answer = self._front.signed_in(signed_in.capabilities, signed_in.text)
         if signed_in.untagged or signed_in.rest:
@@ -305,6 +335,7 @@ class MailClientLeg(asyncio.Protocol):
         door.relaying.add(self)
         del self._front
         self._server_leg = None
+        leg.relay = self.relay
         self.relay.start()
 
     def _relay_ended(self, relay: Relay) -> None:
@@ -318,11 +349,23 @@ class MailClientLeg(asyncio.Protocol):
     # --- ends
 
     def turn_away(self, text: str) -> None:
-        """End the session before its relay began, in the protocol's words."""
-        self._reason = text
-        self._transport.write(self._front.bye(text))
-        self._transport.close()
+        """End the session before its relay began, in the protocol's words; within a handshake there are none."""
+        self._reason = self._reason or text
+        if self.phase is Phase.HANDSHAKE or self._transport.is_closing():
+            self._transport.abort()
+        else:
+            self._transport.write(self._front.bye(text))
+            self._transport.close()
         self._finish()
+
+    def give_up(self) -> None:
+        """End the session without a word: something is wrong with it that nobody thought of."""
+        self._reason = "internal fault"
+        if self.relay is not None:
+            self.relay.abort("internal fault")
+        else:
+            self._transport.abort()
+            self._finish()
 
     def check_deadline(self, now: float) -> None:
         """The absolute time for signing in, whatever the session is busy with (field case 103)."""

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -128,16 +129,26 @@ class MailDoor:
         return [leg.describe() for leg in (*self.pending, *self.relaying)]
 
     def _sweep(self) -> None:
+        # First of all the next round: whatever happens to one session, the others' deadlines are kept.
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         now = self.loop.time()
         for leg in list(self.pending):
-            leg.check_deadline(now)
+            self._guarded(leg, partial(leg.check_deadline, now))
         if now >= self._next_relay_sweep:
             self._next_relay_sweep = now + RELAY_SWEEP_SECONDS
             farewell = self.farewell("idle for too long")
             for leg in list(self.relaying):
                 if leg.relay is not None:
-                    leg.relay.sweep(now, self.limits.idle_seconds, farewell)
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+                    self._guarded(leg, partial(leg.relay.sweep, now, self.limits.idle_seconds, farewell))
+
+    def _guarded(self, leg: MailClientLeg, what: Callable[[], None]) -> None:
+        """A fault of ours with one session ends that session and is reported like any other fault."""
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 - a bug; the guard is what keeps it to one session
+            context = {"message": f"session {leg.session} could not be swept", "exception": error}
+            self.loop.call_exception_handler(context)
+            leg.give_up()
 
     async def drain(self, seconds: float) -> None:
         """Refuse sign-ins from now on, let sessions go on until they end or `seconds` have passed, then end them.

@@ -11,6 +11,7 @@ from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Endpoint, Server, SignInForm, TlsMode
+from gatepost.relay.relay import Relay
 from gatepost.wire.events import (
     BackEvent,
     BackSignIn,
@@ -108,6 +109,7 @@ class MailServerLeg(asyncio.Protocol):
         "_timer",
         "closed",
         "done",
+        "relay",
         "timed_out",
         "transport",
     )
@@ -123,6 +125,8 @@ class MailServerLeg(asyncio.Protocol):
         self._deadline = 0.0
         self._opening: asyncio.Task[None] | None = None
         self.closed = False
+        self.relay: Relay | None = None
+        """Who owns the connection after the hand-over."""
         self.timed_out = False
         """The connection was not there in time; whoever opens it has been cancelled for that."""
         self.transport: asyncio.Transport
@@ -169,8 +173,11 @@ class MailServerLeg(asyncio.Protocol):
             self.fail(FailureKind.PROTOCOL, "speaks before it was connected", again=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The server went away in the middle of the dialogue."""
+        """The server went away in the middle of the dialogue, or as the relay took over."""
         if self.closed:
+            return
+        if self.relay is not None:
+            self.relay.server_lost(exc)
             return
         self.closed = True
         how = type(exc).__name__ if exc else "closed"

@@ -63,6 +63,8 @@ def prepared(password: str) -> str:
 
 def attempts(password: str) -> tuple[bytes, ...]:
     """The byte strings to try, in order. Empty when no account can have this password."""
+    if len(password) > MAX_PASSWORD_BYTES:  # before the preparation: it takes seconds for many combining marks
+        return ()
     try:
         exact = password.encode()
         second = prepared(password).encode()

@@ -64,6 +64,8 @@ class _Leg(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.lost:  # told of it before, by the protocol that the transport had until the relay took over
+            return
         self.lost = True
         self.relay.leg_lost(self, exc)
 
@@ -136,6 +138,14 @@ class Relay:
         for leg in (self._server, self._client):
             if not leg.lost:
                 leg.transport.abort()
+
+    def client_lost(self, exc: Exception | None) -> None:
+        """The client was lost while its old protocol was still the one to be told."""
+        self._client.connection_lost(exc)
+
+    def server_lost(self, exc: Exception | None) -> None:
+        """Likewise the server."""
+        self._server.connection_lost(exc)
 
     def leg_lost(self, leg: _Leg, exc: Exception | None) -> None:
         """A side is gone: let the other flush and close."""

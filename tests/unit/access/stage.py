@@ -82,6 +82,7 @@ class MailboxServer:
         self.tls: ssl.SSLContext | None = None
         self.connections = 0
         self.refuses_id = False
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def open(self) -> asyncio.Server:
         """Listen on a free port."""
@@ -91,6 +92,7 @@ class MailboxServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             if self.greeting is not None:
                 writer.write(self.greeting)

@@ -6,14 +6,18 @@ import asyncio
 import gc
 import socket
 import ssl
+import struct
 from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 from stage import AUTHORITY, LIMITS, stage, until
 
+from gatepost.access.mail_client import MailClientLeg
 from gatepost.directory.port import Verdict
 from gatepost.organization.model import ClientAddress, SignIn, SignInForm, TlsMode, Version
+from gatepost.organization.names import MAX_LOGIN_NAME
+from gatepost.relay.relay import Relay
 from gatepost.wire.proxy_protocol import encode_v2
 
 LOGIN = b"a LOGIN alice secret-apw\r\n"
@@ -386,3 +390,102 @@ async def test_a_session_is_freed_when_it_ends_without_a_search_for_garbage() ->
             assert alive() == before
         finally:
             gc.enable()
+
+
+async def test_a_thousand_sign_ins_at_once_are_answered_one_by_one() -> None:
+    """A refusal that is known at once lets the next one in the same packet in: no recursion, each its answer."""
+    async with stage() as s:
+        s.sign_in.verdict = Verdict.PROTOCOL_NOT_ALLOWED
+        client = await s.connect()
+        await client.line()
+        client.writer.write(b"".join(b"a%d LOGIN alice secret-apw\r\n" % n for n in range(900)))
+        answers = [await client.line() for _ in range(900)]
+        assert [answer.split()[0] for answer in answers] == [b"a%d" % n for n in range(900)]
+        assert all(b"AUTHORIZATIONFAILED" in answer for answer in answers)
+
+
+async def test_a_client_that_vanishes_within_its_handshake_leaves_nothing_and_stops_nothing() -> None:
+    """STARTTLS, then a reset: the session is over, and the deadlines of others are still kept."""
+    async with stage(replace(LIMITS, sign_in_seconds=1.5)) as s:
+        port = await s.listen()
+        for _ in range(3):
+            client = await s.connect(port)
+            await client.line()
+            assert (await client.say(b"a STARTTLS\r\n")).startswith(b"a OK")
+            client.writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+            client.writer.transport.abort()
+        await until(lambda: not s.admission.sessions)
+        assert len(s.log_lines("imap.session")) == 3
+        silent = await s.connect(port)
+        await silent.line()
+        assert (await silent.rest()).startswith(b"* BYE")
+
+
+async def test_a_handshake_that_never_ends_is_ended() -> None:
+    """By the sign-in deadline, without a word in clear."""
+    async with stage(replace(LIMITS, sign_in_seconds=0.5)) as s:
+        client = await s.connect()
+        await client.line()
+        assert (await client.say(b"a STARTTLS\r\n")).startswith(b"a OK")
+        assert await client.rest() == b""
+        await until(lambda: not s.admission.sessions)
+
+
+async def test_a_fault_with_one_session_stops_nobody_elses_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep goes on, the fault is reported, its session ended."""
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    async with stage(replace(LIMITS, sign_in_seconds=1.5)) as s:
+        port = await s.listen()
+        broken, sound = await s.connect(port), await s.connect(port)
+        await broken.line()
+        await sound.line()
+        name = next(iter(s.door.pending)).session
+        check = MailClientLeg.check_deadline
+
+        def fail(leg: MailClientLeg, now: float) -> None:
+            if leg.session == name:
+                raise RuntimeError("a bug")
+            check(leg, now)
+
+        monkeypatch.setattr(MailClientLeg, "check_deadline", fail)
+        ends = sorted([await broken.rest(), await sound.rest()])
+        assert ends[0] == b""
+        assert ends[1].startswith(b"* BYE")
+        assert len(faults) == 1
+        await until(lambda: not s.admission.sessions)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+async def test_a_side_that_is_lost_as_the_relay_takes_over_ends_it(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop may have the news ready for the protocol from before the hand-over: here it keeps that protocol."""
+
+    def start(relay: Relay) -> None:
+        leg = relay._server if side == "client" else relay._client
+        leg.transport.set_protocol(leg)
+        relay._server.transport.resume_reading()
+
+    monkeypatch.setattr(Relay, "start", start)
+    async with stage() as s:
+        client = await s.connect()
+        await client.line()
+        assert (await client.tagged(LOGIN)).startswith(b"a OK")
+        if side == "client":
+            client.writer.transport.abort()
+        else:
+            s.servers["MBX-01"].writers[-1].transport.abort()
+        await until(lambda: not s.admission.sessions)
+        assert s.log_lines("imap.session")[0]["reason"].startswith(side)
+        assert await client.rest() == b""
+
+
+async def test_what_is_kept_of_a_name_is_bounded() -> None:
+    """Sessions are listed and logged; a name of 20 kB must not fill either."""
+    async with stage() as s:
+        client = await s.connect()
+        await client.line()
+        assert b"NO" in await client.tagged(b'a LOGIN "%s" x\r\n' % (b"x" * 8000))
+        assert len(s.door.sessions()[0]["user"]) <= MAX_LOGIN_NAME
+        assert len(repr(s.capture.calls)) < 2000

@@ -62,6 +62,8 @@ class MemoryTransport:
         self.closed = False
         self.aborted = False
         self.eof = False
+        self.unsent = 0
+        """Octets that the peer has not taken yet; while there are any, a closed transport is not gone."""
 
     def write(self, data: bytes) -> None:
         assert not self.closed, "written to a closed transport"
@@ -75,11 +77,14 @@ class MemoryTransport:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            if not self.unsent:
+                asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
 
     def abort(self) -> None:
-        self.aborted = True
+        self.aborted, self.unsent = True, 0
+        gone, self.closed = self.closed, False
         self.close()
+        assert self.closed or gone
 
     def lose(self, error: Exception | None = None) -> None:
         """The peer closes."""
@@ -110,7 +115,7 @@ class MemoryTransport:
         assert high > 0
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent
 
     def set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol

@@ -316,6 +316,24 @@ async def test_heads_that_come_too_slowly() -> None:
     assert silent.transport.take() == b""
 
 
+@pytest.mark.parametrize("close", [False, True])
+async def test_the_last_response_reaches_a_slow_reader_whole(close: bool) -> None:
+    """As long as the client takes some of it; one that takes nothing any more is cut."""
+    world = World(limits=Limits(http_keep_alive_seconds=10))
+    client = world.client()
+    await client.send(get("/owa/", *(["Connection: close"] if close else [])))
+    client.transport.unsent = 5000
+    await client.serve(response())
+    for left in range(4900, 4000, -100):
+        await world.pass_time(31)
+        assert not client.transport.aborted
+        client.transport.unsent = left
+    await world.pass_time(31)
+    await world.pass_time(31)
+    await world.pass_time(31)
+    assert client.transport.aborted
+
+
 async def test_a_refused_body_is_dropped_and_the_connection_kept(world: World) -> None:
     """A POST without credentials (every EWS client's first): 401, its body dropped, the next request understood."""
     client = world.client()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gatepost.organization import names
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
 
 
@@ -73,3 +74,11 @@ def test_the_canonical_form_is_its_own(name: str) -> None:
     except BadLoginName:
         return
     assert canonical_login_name(once, "contoso.com") == once
+
+
+@pytest.mark.parametrize("name", ["u" * 400, "\u0344" * 6000 + "\u0316" * 5900])
+def test_a_name_that_is_too_long_is_not_even_folded(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Ordering thousands of combining marks takes seconds: the bound comes first."""
+    monkeypatch.setattr(names, "_fold", lambda _: pytest.fail("folded"))
+    with pytest.raises(BadLoginName):
+        canonical_login_name(name, "contoso.com")

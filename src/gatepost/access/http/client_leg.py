@@ -7,6 +7,7 @@ Deadlines are kept in `deadline` and looked at by the door's sweep, once a secon
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, cast
 
 from gatepost.access.addresses import client_address
@@ -275,6 +276,8 @@ class HttpClientLeg(HttpConnection):
 
     def expired(self) -> None:
         """The deadline has passed (called by the door's sweep)."""
+        if self.phase is not Phase.BUSY and self.still_sending():
+            return
         if self.phase is Phase.IDLE:
             if self._buffer:
                 self.refuse_head(HeadFault(408, "the head took too long"))
@@ -282,12 +285,15 @@ class HttpClientLeg(HttpConnection):
                 self.close("" if self.requests else "no request")
         elif self.phase is Phase.BUSY and self.exchange is not None:
             self.exchange.expired()
+        elif self.phase is Phase.LINGERING and not self.transport.is_closing():
+            self.close("")
         else:
             self.abort("too slow")
 
     def _next(self) -> None:
         """Wait for the next request, or take the one that has come already."""
         self.phase = Phase.IDLE
+        self._unsent = sys.maxsize
         self.deadline = self.door.loop.time() + self.door.limits.http_keep_alive_seconds
         if self._ahead or not self._reading:
             self._ahead = False

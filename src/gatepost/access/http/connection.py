@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ MAX_AHEAD = 64 * 1024
 """Bytes that a client may send ahead of its turn (pipelined requests, a body before the server is reached)."""
 LINGER_SECONDS = 2.0
 """After the last answer: how long late bytes are still dropped, so that a reset does not overtake the answer."""
+CLOSE_SECONDS = 30.0
+"""How long a client may take nothing of what was written for it before the connection is cut."""
 MAX_USERS_COUNTED = 1000
 """Names of users kept for the log line of one connection."""
 
@@ -43,9 +46,9 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. What it says is read by `client_leg.HttpClientLeg`."""
 
     __slots__ = (
-        "_buffer", "_reading", "_reason", "_since", "address", "admitted", "body", "bytes_in", "bytes_out", "deadline",
-        "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests", "session", "settled", "tls",
-        "transport", "users",
+        "_buffer", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in", "bytes_out",
+        "deadline", "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests", "session", "settled",
+        "tls", "transport", "users",
     )  # fmt: skip
 
     address: tuple[str, int]
@@ -75,6 +78,8 @@ class HttpConnection(asyncio.Protocol):
         self._buffer = b""
         self._reading = True
         self._reason = ""
+        self._unsent = sys.maxsize
+        """Bytes that waited for the client when its deadline last passed."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it what was done for it."""
@@ -119,8 +124,19 @@ class HttpConnection(asyncio.Protocol):
         self._reason = self._reason or reason
         if self.phase is not Phase.CLOSED:
             self.phase = Phase.LINGERING
-            self.deadline = self.door.loop.time() + LINGER_SECONDS
+            self.deadline = self.door.loop.time() + CLOSE_SECONDS
             self.transport.close()
+
+    def still_sending(self) -> bool:
+        """The deadline has passed: whether the client has taken some of what waits for it, and so gets more time.
+
+        A slow reader is not a dead one; its last response must arrive whole.
+        """
+        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        if not 0 < self._unsent < before:
+            return False
+        self.deadline = self.door.loop.time() + CLOSE_SECONDS
+        return True
 
     def abort(self, reason: str) -> None:
         """End the connection at once: the client must see that something is missing."""
