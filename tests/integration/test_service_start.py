@@ -132,6 +132,16 @@ def test_unknown_account_fails(service: Service) -> None:
     assert "useradd --system no-such-account" in service.text()
 
 
+@as_root
+def test_a_state_folder_closed_to_the_workers_fails(service: Service) -> None:
+    """Rather than run, look healthy and let nobody in: the folder and the command that gives it away are named."""
+    service.settings["user"] = "nobody"
+    service.write()
+    service.start(wait=False)
+    assert service.wait() == 1
+    assert f"chown nobody {service.folder / 'state'}" in service.text()
+
+
 # Privileges
 
 

@@ -238,7 +238,8 @@ class MailClientLeg(asyncio.Protocol):
     def _refuse(self, refusal: Refusal, reason: str, text: str = "", server: str = "") -> None:
         """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
         door = self._door
-        door.log.info(
+        line = door.log.warning if refusal is Refusal.UNAVAILABLE else door.log.info
+        line(
             door.refused_event,
             session=self.session,
             client=self._address[0],

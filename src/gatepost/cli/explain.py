@@ -34,6 +34,7 @@ def command(user: str, protocol: str, path: str, front_end: str | None, as_json:
     """
     stores = open_stores(config)
     configuration = stores.configuration
+    path = "/" + path.lstrip("/")
     found = _find(stores, user)
     name = front_end or configuration.front_end.server
     server = configuration.organization.servers.get(name)
@@ -124,4 +125,4 @@ def _print(user: User, front_end: str, protocol: Protocol, decision: Decision, *
         click.echo("  The user is disabled: every sign-in is refused like a wrong password.")
     elif not allowed:
         click.echo(f"  The user may not use {protocol.value}: the sign-in is refused.")
-    click.echo(f"  => {_outcome(decision)}")
+    click.echo(f"  => {_outcome(decision) if allowed else 'refuse: the sign-in'}")

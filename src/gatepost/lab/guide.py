@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from gatepost.lab import figure
 from gatepost.lab.fleet import Fleet
+
+GATEPOST = str(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).name == "gatepost" else "gatepost"
+"""The command as it can be typed in another terminal, where this environment is not on the path."""
 
 
 def guide(fleet: Fleet) -> str:
@@ -15,7 +21,7 @@ def guide(fleet: Fleet) -> str:
 
 
 def _who(fleet: Fleet) -> str:
-    kind = "the lab's own (Dovecot is not installed)" if fleet.builtin else "Dovecot"
+    kind = "the lab's own" if fleet.builtin else "Dovecot"
     lines = [f"The lab is up. Files: {fleet.directory}. Mailbox servers: {kind}.", "", "Users and passwords:"]
     for user in figure.USERS:
         copies = figure.COPIES.get(user.database)
@@ -54,10 +60,10 @@ def _try(fleet: Fleet) -> str:
             f"  curl {trust} -u {user}:{password} https://{https}/owa -H 'Accept: application/json'",
             f"  openssl s_client -quiet -crlf -starttls imap -CAfile {fleet.ca} -connect {clear}",
             f"    then: a LOGIN {user} {password}",
-            f"  gatepost explain user1 --protocol imap --from CAS-02 {config}",
-            f"  gatepost explain user4 --protocol imap --from CAS-01 {config}",
-            f"  gatepost database activate DB01 --server MBX-02 {config}",
-            f"  gatepost database list {config}",
+            f"  {GATEPOST} explain user1 --protocol imap --from CAS-02 {config}",
+            f"  {GATEPOST} explain user4 --protocol imap --from CAS-01 {config}",
+            f"  {GATEPOST} database activate DB01 --server MBX-02 {config}",
+            f"  {GATEPOST} database list {config}",
         ]
     )
 

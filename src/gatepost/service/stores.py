@@ -17,6 +17,10 @@ from gatepost.directory.port import DirectoryUnavailable
 from gatepost.service import privileges
 
 
+class UnusableFolder(RuntimeError):
+    """The stores' folder is closed to the workers. The message has the remedy."""
+
+
 def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """Make missing stores and activate databases that the registry does not know on their first-choice copy.
 
@@ -35,7 +39,28 @@ def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
         with privileges.acting_as(account):
             _make_and_seed(configuration, log)
     except (RegistryUnavailable, DirectoryUnavailable, OSError) as fault:
-        log.error("stores.not_prepared", reason=str(fault))
+        remedy = f"the folder and its files belong to {front_end.user or 'the account that runs gatepost'}"
+        log.error("stores.not_prepared", reason=str(fault), remedy=remedy)
+
+
+def check_folders(configuration: Configuration) -> None:
+    """Raises `UnusableFolder` when the workers' account may not use the folders of the stores.
+
+    Called at the start: a service that runs, looks healthy and can let nobody in is worse than one that says why.
+    """
+    front_end = configuration.front_end
+    name = front_end.user or "the account that runs it"
+    for folder in sorted({str(Path(path).parent) for path in (front_end.registry, front_end.directory)}):
+        if front_end.user:
+            with privileges.acting_as(privileges.account(front_end.user)):
+                usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+        else:
+            usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+        if not usable:
+            raise UnusableFolder(
+                f"The workers run as {name} and may not use the folder {folder} of the directory and registry. "
+                f"Give it to them: chown {front_end.user or 'ACCOUNT'} {folder}"
+            )
 
 
 def _make_and_seed(configuration: Configuration, log: FilteringBoundLogger) -> None:

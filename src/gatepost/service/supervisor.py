@@ -69,6 +69,10 @@ class Supervisor:
         configuration = self._loaded.configuration
         lock = self._lock(configuration)
         try:
+            try:
+                stores.check_folders(configuration)
+            except stores.UnusableFolder as fault:
+                raise CannotStart(str(fault)) from fault
             self._prepare(configuration)
             privileges.raise_open_files(MIN_OPEN_FILES)
             self._log = logs.configure(self._writer, process="supervisor")

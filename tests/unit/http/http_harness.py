@@ -235,6 +235,9 @@ class FakeLog:
         self.lines.append((event, fields))
         self.changed.set()
 
+    def warning(self, event: str, **fields: Any) -> None:
+        self.info(event, **fields)
+
     def __post_init__(self) -> None:
         self.changed = asyncio.Event()
 

@@ -202,3 +202,13 @@ async def test_strangers_settle_with_their_first_request() -> None:
         client.transport.lose()
     await world.settle()
     assert (world.door._admission.sessions, world.door._admission.unauthenticated) == (0, 0)
+
+
+async def test_the_id_of_a_refused_request_is_the_one_in_the_log() -> None:
+    """What a user reads out to the help desk must be found."""
+    world = World()
+    client = world.client()
+    for request in (get(user=""), get("/nowhere")):
+        _, fields, _ = head_of(await client.send(request))
+        assert fields["request-id"] == world.log.of("http.refused")[-1]["request_id"]
+    assert len({line["request_id"] for line in world.log.of("http.refused")}) == 2

@@ -161,6 +161,7 @@ class HttpClientLeg(HttpConnection):
         reader = self.reader
         door = self.door
         self.requests += 1
+        self._id = b""
         try:
             reader.read(head)
             self.phase = Phase.BUSY
@@ -248,7 +249,7 @@ class HttpClientLeg(HttpConnection):
             answer(
                 status,
                 body,
-                fields=b"X-FEServer: %b\r\nrequest-id: %b\r\n%b" % (self.door.name, self.door.new_request_id(), fields),
+                fields=b"X-FEServer: %b\r\nrequest-id: %b\r\n%b" % (self.door.name, self.request_id(), fields),
                 content_type=content_type or b"text/plain; charset=utf-8",
                 close=close,
                 head_only=reader.method == b"HEAD",

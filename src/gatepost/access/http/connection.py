@@ -46,9 +46,9 @@ class HttpConnection(asyncio.Protocol):
     """One client connection. What it says is read by `client_leg.HttpClientLeg`."""
 
     __slots__ = (
-        "_buffer", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in", "bytes_out",
-        "deadline", "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests", "session", "settled",
-        "tls", "transport", "users",
+        "_buffer", "_id", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in",
+        "bytes_out", "deadline", "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests",
+        "session", "settled", "tls", "transport", "users",
     )  # fmt: skip
 
     address: tuple[str, int]
@@ -76,6 +76,7 @@ class HttpConnection(asyncio.Protocol):
         self.admitted = False
         self.session = ""
         self._buffer = b""
+        self._id = b""
         self._reading = True
         self._reason = ""
         self._unsent = sys.maxsize
@@ -88,6 +89,12 @@ class HttpConnection(asyncio.Protocol):
         if exc is not None:
             self._reason = self._reason or f"client lost: {type(exc).__name__}"
         self.finish()
+
+    def request_id(self) -> bytes:
+        """The id of the current request, in its response, in the log and at the server: one and the same."""
+        if not self._id:
+            self._id = self.door.new_request_id()
+        return self._id
 
     def write(self, data: bytes) -> None:
         """Write to the client, and count it."""

@@ -22,6 +22,7 @@ from gatepost.access.router import Router
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol, Server, TlsMode
+from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.routing.decision import Target
 from gatepost.wire.http_fields import request_rules, response_rules
 from gatepost.wire.http_head import host_name
@@ -174,16 +175,18 @@ class HttpDoor:
 
     def refused(self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | None = None) -> None:
         """A request was refused or failed: one log line each, when it happens (field case 101)."""
-        self.log.info(
+        # Between us and the servers something is wrong: the operator must see it.
+        line = self.log.warning if status in {502, 503} else self.log.info
+        line(
             "http.refused",
             session=leg.session,
             client=leg.address[0],
             status=status,
             reason=reason,
             user=(exchange.user_name if exchange is not None else "")
-            or (leg.credentials[0] if leg.credentials else ""),
+            or (leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""),
             server=exchange.server_name if exchange is not None else "",
-            request_id=exchange.request_id if exchange is not None else "",
+            request_id=leg.request_id().decode(),
         )
 
     def request_done(self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | None = None) -> None:

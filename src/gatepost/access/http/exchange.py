@@ -185,7 +185,7 @@ class Exchange:
         if leg.lines_for != (destination, self._user):
             leg.sign_in_line = self._sign_in_line()
             leg.lines_for = (destination, self._user)
-        request_id = self._request_id = leg.door.new_request_id()
+        request_id = self._request_id = leg.request_id()
         parts = [
             reader.method, b" ", path, self._query, b" HTTP/1.1\r\nHost: ", destination.host, b"\r\n", *reader.passed,
             leg.forwarded, leg.sign_in_line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",

@@ -169,6 +169,9 @@ class ServerProcess:
                 what = f"does not accept on {address[0]}:{address[1]}" if ended is None else f"ended with {ended}"
                 self.stop()
                 raise ServerNotStarted(f"{self.name} {what}\n{self.log_tail()}")
+        ended = None if self._process is None else self._process.poll()
+        if ended is not None:  # and what accepts there is somebody else's
+            raise ServerNotStarted(f"{self.name} ended with {ended}\n{self.log_tail()}")
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
