@@ -115,15 +115,14 @@ def test_the_clients_address_travels(
         with (
             socket.create_connection((host, port), timeout=15, source_address=(from_address, 0)) as plain,
             front_door.client_context.wrap_socket(plain, server_hostname=host) as client,
+            client.makefile("rb") as reader,
         ):
-            reader = client.makefile("rb")
             reader.readline()
             client.sendall(lines % (user.encode(), password.encode()))
             assert b"OK" in reader.readline()
             if endpoint == "pop3s":
                 assert reader.readline().startswith(b"+OK")
-        signed_in = servers.dovecot(server).sign_ins()[-1]
-        assert (signed_in["user"], signed_in["rip"]) == (user, from_address)
+        assert servers.dovecot(server).sign_in_with(user=user, rip=from_address)
 
 
 def test_wrong_password_and_unknown_user_are_one_answer(front_door: FrontDoor) -> None:

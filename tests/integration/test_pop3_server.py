@@ -57,8 +57,7 @@ def test_dovecot_takes_every_form(servers: Servers, starttls: bool, pipelined: b
     user = f"alice@{'x' * 300}.com" if long else "alice"
     how = BackSignIn("LOGIN", user, "apw", starttls=starttls, pipelined=pipelined, client=CLIENT)
     assert isinstance(sign_in(dovecot, how), SignedIn)
-    seen = dovecot.sign_ins()[-1]
-    assert (seen["user"], seen["rip"], seen["session"]) == ("alice", "203.0.113.8", "pop3-back-1")
+    assert dovecot.sign_in_with(user="alice", rip="203.0.113.8", session="pop3-back-1")
 
 
 def test_dovecot_takes_a_master_user_in_both_forms(servers: Servers) -> None:
@@ -67,7 +66,7 @@ def test_dovecot_takes_a_master_user_in_both_forms(servers: Servers) -> None:
     by_authorization = BackSignIn("PLAIN", MASTER.name, MASTER.password, authorization_id="bob")
     for how in (by_name, by_authorization):
         assert isinstance(sign_in(dovecot, how), SignedIn)
-        assert dovecot.sign_ins()[-1]["user"] == "bob"
+        assert dovecot.sign_in_with(user="bob")
 
 
 def test_dovecot_takes_our_proxy_header(servers: Servers) -> None:
@@ -76,8 +75,7 @@ def test_dovecot_takes_our_proxy_header(servers: Servers) -> None:
         header = encode_v2((source, 4711), (destination, 995), tls=True, tls_version="TLSv1.3", unique_id=b"s-1")
         how = BackSignIn("LOGIN", "alice", "apw")
         assert isinstance(sign_in(dovecot, how, port=dovecot.ports.pop3_proxy, first=header), SignedIn)
-        seen = dovecot.sign_ins()[-1]
-        assert (seen["rip"], seen["rport"], seen["lip"]) == (source, "4711", destination)
+        assert dovecot.sign_in_with(rip=source, rport="4711", lip=destination)
 
 
 def test_cyrus_takes_a_user_and_an_authorization_identity(servers: Servers) -> None:

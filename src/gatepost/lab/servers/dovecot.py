@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,9 @@ LONGEST_DIRECTORY = 70
 """Characters: Dovecot's sockets below must fit the 108 of a Unix socket's path."""
 LOGIN_PROCESSES = 2
 """Sign-ins are served by long-lived processes, as a big installation does it; one for each core here."""
+
+LOG_SECONDS = 5.0
+"""For a line of a sign-in that has happened to reach the log."""
 
 
 def installed() -> bool:
@@ -126,6 +130,18 @@ class Dovecot(ServerProcess):
         """Each sign-in that succeeded, oldest first: its log line as fields (`user`, `method`, `rip`, `real_rip`…)."""
         lines = [line for line in self.log_text().splitlines() if " Login: " in line]
         return [dict(re.findall(r"(\w+)=<?([^\s,>]*)", line)) for line in lines]
+
+    def sign_in_with(self, seconds: float = LOG_SECONDS, **fields: str) -> dict[str, str]:
+        """The newest sign-in whose line has these values (`user="bob", rip="203.0.113.9"`); empty if none comes.
+
+        Dovecot writes its log when it has time, which on a busy machine is after the client has its answer.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            found = [line for line in self.sign_ins() if fields.items() <= line.items()]
+            if found or time.monotonic() > deadline:
+                return found[-1] if found else {}
+            time.sleep(0.02)
 
     def _configuration(self, certificate: CertificateFiles) -> str:
         account = MAIL_ACCOUNT if self._root else getpass.getuser()
