@@ -37,6 +37,20 @@ MAX_V1_LINE = 107
 Factory = Callable[[ProxyHeader | None], asyncio.Protocol]
 
 
+class _Entry(asyncio.Protocol):
+    """Stands in until the connection is there; then the leg takes over, and with it the count at the door."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], release: Callable[[], None]) -> None:
+        self._make = make
+        self._release = release
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._release()
+        leg = self._make()
+        transport.set_protocol(leg)
+        leg.connection_made(transport)
+
+
 class Listener:
     """One listening socket. `tls` is set where TLS comes first; `factory` makes the protocol of each connection."""
 
@@ -128,17 +142,22 @@ class Listener:
 
     async def _arrive(self, sock: socket.socket, address: str, *, trusted: bool) -> None:
         """PROXY header and handshake of one connection, within the time for signing in."""
-        counted = not trusted
+        counted = [] if trusted else [address]
+
+        def release() -> None:
+            while counted:
+                self._admission.leave(counted.pop(), settled=False)
+
         try:
             async with asyncio.timeout(self._seconds):
                 header = await read_proxy_header(self._loop, sock) if trusted else None
                 if header is not None and header.source is not None and not header.local:
                     address = header.source[0]
-                    counted = self._admission.arrive(address)
-                    if not counted:
+                    if not self._admission.arrive(address):
                         sock.close()
                         return
-                await self._enter(sock, header)
+                    counted.append(address)
+                await self._enter(sock, header, release)
         except BadProxyHeader as error:
             self._log.warning("listener.refused", client=address, reason=f"PROXY header: {error}")
             sock.close()
@@ -148,13 +167,12 @@ class Listener:
             sock.close()
             raise
         finally:
-            if counted:
-                self._admission.leave(address, settled=False)
+            release()
 
-    async def _enter(self, sock: socket.socket, header: ProxyHeader | None) -> None:
+    async def _enter(self, sock: socket.socket, header: ProxyHeader | None, release: Callable[[], None]) -> None:
         context = self._tls.outer if self._tls is not None else None
         await self._loop.connect_accepted_socket(
-            lambda: self._factory(header),
+            lambda: _Entry(lambda: self._factory(header), release),
             sock,
             ssl=context,
             ssl_handshake_timeout=self._seconds if context is not None else None,

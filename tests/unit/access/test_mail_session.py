@@ -489,3 +489,15 @@ async def test_what_is_kept_of_a_name_is_bounded() -> None:
         assert b"NO" in await client.tagged(b'a LOGIN "%s" x\r\n' % (b"x" * 8000))
         assert len(s.door.sessions()[0]["user"]) <= MAX_LOGIN_NAME
         assert len(repr(s.capture.calls)) < 2000
+
+
+async def test_a_connection_is_counted_once_while_the_leg_takes_over() -> None:
+    """A family behind one address that opens its limit of TLS connections at once gets them all."""
+    async with stage(replace(LIMITS, unauthenticated_per_address=20)) as s:
+        port = await s.listen(implicit=True)
+        context = tls_client()
+        clients = await asyncio.gather(
+            *(s.connect(port, ssl=context, server_hostname="front.contoso.com") for _ in range(20))
+        )
+        assert [(await client.line())[:4] for client in clients] == [b"* OK"] * 20
+        assert s.admission.sessions == 20
