@@ -88,6 +88,8 @@ class Fleet:
 
     def grow(self, slots: int) -> None:
         """Starts workers until there are `slots`. The sockets of new slots must be there already."""
+        if self._stopping:
+            return
         for index in range(len(self._slots), slots):
             self._slots.append(_Slot(index))
             self._launch(self._slots[index])
@@ -121,6 +123,8 @@ class Fleet:
 
     def replace(self, slot_index: int | None = None) -> None:
         """Has new workers take over from the running ones: in one slot, or in all."""
+        if self._stopping:
+            return
         for slot in self._slots:
             if slot_index in {None, slot.index} and slot.worker is not None and slot.successor is None:
                 slot.successor = self._spawn(slot)

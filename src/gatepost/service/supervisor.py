@@ -199,6 +199,8 @@ class Supervisor:
             self._notifier.reloading()
             try:
                 loaded = await self._load(self._loaded.configuration.version + 1)
+                if self._is_ending():  # asked for while it was read: nothing may be opened or started any more
+                    return
                 self._check_same_server(loaded)
                 change = self._listeners.prepare(
                     loaded.configuration.server.endpoints, self._slots(loaded.configuration)
@@ -213,6 +215,9 @@ class Supervisor:
             else:
                 await self._apply(loaded, change)
             self._notifier.ready(f"Serving as {self._loaded.configuration.front_end.server}")
+
+    def _is_ending(self) -> bool:
+        return self._stop_signals > 0
 
     def _check_same_server(self, loaded: Loaded) -> None:
         before, after = self._loaded.configuration.front_end.server, loaded.configuration.front_end.server
@@ -250,6 +255,8 @@ class Supervisor:
 
     def _renew(self) -> None:
         """New workers from the code on disk take over (SIGUSR2): an upgrade of all but the supervisor itself."""
+        if self._stop_signals:
+            return
         self._log.info("service.renewing")
         self._fleet.replace()
 
