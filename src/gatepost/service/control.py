@@ -7,7 +7,7 @@ the frame's first byte (SCM_RIGHTS), so whoever has a whole frame has its descri
     supervisor ◄── Ready, Failed, Reloaded, Leaving, Pong, StatusReply ── worker
     operator   ── StatusRequest ──► supervisor ── ServiceStatus ──► operator
 
-Secrets (private key, master passwords) travel here as file contents: never on a command line, never in the environment.
+Secrets (private key, master passwords) travel here in the configuration: never on a command line or in the environment.
 """
 
 from __future__ import annotations
