@@ -14,6 +14,8 @@ from gatepost.configuration.schema import (
 )
 from gatepost.organization.addresses import is_host_name, normal_path
 from gatepost.organization.model import (
+    PEER,
+    AuthenticationMethod,
     ClientAccessArray,
     Database,
     DatabaseCopy,
@@ -28,6 +30,7 @@ from gatepost.organization.model import (
     TlsMode,
     Version,
     VirtualDirectory,
+    class_of_service,
 )
 
 ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
@@ -37,6 +40,7 @@ ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
     "pop3s": (Protocol.POP3, 995, TlsMode.IMPLICIT),
     "https": (Protocol.HTTPS, 443, TlsMode.IMPLICIT),
     "http": (Protocol.HTTPS, 80, None),
+    PEER: (Protocol.HTTPS, 444, TlsMode.IMPLICIT),
 }
 """Protocol, port and TLS mode of each endpoint's name. `http` has no mode: clear text must be written out."""
 
@@ -60,7 +64,7 @@ def build_organization(file: OrganizationFile, master_passwords: dict[str, str])
         name=file.organization.name,
         edition=file.organization.edition,
         accepted_domains=tuple(file.organization.accepted_domains),
-        sites={name: Site(name, tuple(t.subnets), t.internet_facing) for name, t in file.sites.items()},
+        sites={name: Site(name, tuple(t.subnets), t.internet_facing, t.through_peer) for name, t in file.sites.items()},
         site_links={name: SiteLink(name, tuple(t.sites), t.cost) for name, t in file.site_links.items()},
         servers=servers,
         databases={name: _database(name, table) for name, table in file.databases.items()},
@@ -144,7 +148,17 @@ def _directory(table: VirtualDirectoryTable) -> VirtualDirectory:
         internal_url=table.internal_url,
         external_url=table.external_url,
         authentication=frozenset(table.authentication),
+        name=table.name or usual_name(table.service),
+        path_class=table.path_class or class_of_service(table.service),
+        redirect_to_optimal_owa_server=table.redirect_to_optimal_owa_server,
+        cross_site_redirect=table.cross_site_redirect,
+        internal_bypass_url=table.internal_bypass_url,
     )
+
+
+def usual_name(service: str) -> str:
+    """The name that a virtual directory of `service` has where none is written."""
+    return f"{service} (Default Web Site)"
 
 
 def _standard_directories(
@@ -171,6 +185,22 @@ def _standard_set(server: Server) -> tuple[VirtualDirectory, ...]:
     scheme, usual = ("http", 80) if web.tls is TlsMode.CLEAR else ("https", 443)
     port = "" if web.port == usual else f":{web.port}"
     return tuple(
-        VirtualDirectory(server.name, word, f"/{word}", f"{scheme}://{server.fqdn}{port}/{word}")
-        for word in STANDARD_SERVICES[server.version]
+        VirtualDirectory(
+            server.name,
+            word,
+            f"/{word}",
+            f"{scheme}://{server.fqdn}{port}/{word}",
+            authentication=frozenset({AuthenticationMethod.INTEGRATED, AuthenticationMethod.BASIC}),
+            name=usual_name(word),
+            path_class=class_of_service(word),
+        )
+        for word in _standard_services(server)
     )
+
+
+def _standard_services(server: Server) -> tuple[str, ...]:
+    """The words of a server's standard set. Today's mailbox servers answer no autodiscover: front ends do."""
+    words = STANDARD_SERVICES[server.version]
+    if server.version is Version.MODERN and Role.CLIENT_ACCESS not in server.roles:
+        return tuple(word for word in words if word != "Autodiscover")
+    return words

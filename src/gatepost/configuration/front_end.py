@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from cryptography.x509 import Certificate
 
 from gatepost.configuration.certificates import uncovered
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
+from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
@@ -17,6 +19,8 @@ from gatepost.organization.faults import Path, error, listed, suggestion, unknow
 from gatepost.organization.model import Finding, Organization, Role, Server, TlsMode
 
 WHO = "front end"
+SHARED_STATE = "shared.sqlite"
+"""The shared state's file beside the registry, where none is named."""
 LONGEST_IDLE_SECONDS = 1800
 """A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
 
@@ -58,6 +62,11 @@ class FrontEndBuilder:
             log_requests=table.log_requests,
             limits=Limits(**table.limits.model_dump()),
             token=self._token(table.token_verifier),
+            shared_state=self.document.beside(
+                table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
+            ),
+            forms=build_forms(self.document, table.forms, self.files),
+            peer_keys=build_peer_keys(self.document, table, self.files, server),
         )
 
     def _add(self, finding: Finding) -> None:

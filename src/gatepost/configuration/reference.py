@@ -77,6 +77,8 @@ A warning does not keep Gatepost from running. While there are faults in the sha
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end]", schema.FrontEndTable),
     ("[front_end.limits]", schema.LimitsTable),
+    ("[front_end.forms]", schema.FormsTable),
+    ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
     ("[organization]", schema.OrganizationTable),
     ("[sites.NAME]", schema.SiteTable),

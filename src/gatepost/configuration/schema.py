@@ -6,17 +6,20 @@ The string under each key is its entry in `docs/configuration.md`, which `refere
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.words import (
     AuthenticationWord,
     ClientAddressWord,
+    CrossSiteRedirectWord,
     EditionWord,
     FormWord,
     HttpSignInWord,
+    PathClassWord,
     Port,
     RoleWord,
     Subnet,
@@ -26,6 +29,7 @@ from gatepost.configuration.words import (
 from gatepost.organization.model import (
     AuthenticationMethod,
     ClientAddress,
+    CrossSiteRedirect,
     Edition,
     HttpSignIn,
     Server,
@@ -87,6 +91,27 @@ class TokenVerifierTable(Table):
     """The claim that holds the login name."""
 
 
+class OtherKeyTable(Table):
+    """A certificate's key whose sign-in cookies are opened too while front ends change their certificate."""
+
+    private_key: str = Field(examples=['"pki/front-2026.key"'])
+    """File with the private key, PEM, of the certificate before or of the one to come."""
+    until: datetime = Field(examples=["2027-01-31T00:00:00Z"])
+    """Until when, with its time zone."""
+
+
+class FormsTable(Table):
+    """Forms sign-in: virtual directories of this front end with `authentication = ["forms", …]` show a page."""
+
+    public_seconds: float = Field(default=default_of(Forms, "public_seconds"), gt=0, le=MAX_SECONDS, examples=["600.0"])
+    """How long a sign-in lasts without activity on a computer that others use."""
+    private_seconds: float = Field(
+        default=default_of(Forms, "private_seconds"), gt=0, le=MAX_SECONDS, examples=["86400.0"]
+    )
+    """The same on a computer of the user's own."""
+    also_opens: list[OtherKeyTable] = []
+
+
 class FrontEndTable(Table):
     """One front end: which server it is and what this machine gives it. Paths are relative to this file."""
 
@@ -118,7 +143,18 @@ class FrontEndTable(Table):
     """File for the log. Empty: standard output."""
     log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])
     """Whether every HTTP request gets a line in the log, beside the one of its connection."""
+    shared_state: str = Field(default="", examples=['"state/shared.sqlite"'])
+    """File of what front ends must share: the server of each device, sign-outs. Default: `shared.sqlite` beside the
+    registry."""
+    peer_certificate: str = Field(default="", examples=['"pki/cas-01-peer.crt"'])
+    """File with the certificate that this front end shows other front ends, made by `gatepost ca issue`. Needed when
+    this server has a `peer` endpoint or another front end that it proxies to has one."""
+    peer_private_key: str = Field(default="", examples=['"pki/cas-01-peer.key"'])
+    """File with its private key, PEM. Empty: it is in the certificate's file."""
+    organization_ca: str = Field(default="", examples=['"pki/organization-ca.crt"'])
+    """File with the organization's own CA, made by `gatepost ca init`: what a peer's certificate must be signed by."""
     limits: LimitsTable = LimitsTable()
+    forms: FormsTable = FormsTable()
     token_verifier: TokenVerifierTable | None = None
 
 
@@ -140,6 +176,8 @@ class SiteTable(Table):
     """Client addresses that are in this site; the longest match wins."""
     internet_facing: bool = Field(default=False, examples=["true"])
     """Whether clients reach this site's front ends from the Internet."""
+    through_peer: bool = Field(default=False, examples=["true"])
+    """Other sites reach the mailbox servers here only through a front end of this site."""
 
 
 class SiteLinkTable(Table):
@@ -181,6 +219,8 @@ class EndpointsTable(Table):
     """HTTP, port 443, `implicit`."""
     http: EndpointTable | None = None
     """HTTP, port 80. `tls = "clear"` must be written."""
+    peer: EndpointTable | None = None
+    """HTTP from other front ends, port 444, `implicit`: mutual TLS by the organization's own CA (`gatepost ca`)."""
 
 
 class SignInTable(Table):
@@ -255,7 +295,20 @@ class VirtualDirectoryTable(Table):
     external_url: str | None = Field(default=None, examples=['"https://mail.contoso.com/owa"'])
     """What clients outside are told. Only for Internet-facing sites."""
     authentication: list[AuthenticationWord] = Field(default=[AuthenticationMethod.INTEGRATED], examples=['["basic"]'])
-    """Methods it accepts: `basic`, `integrated`, `forms`."""
+    """Methods it accepts: `basic`, `integrated`, `forms`. On a front end `forms` shows browsers the sign-in page;
+    `integrated` is what other front ends need to proxy to it."""
+    name: str = Field(default="", examples=['"owa (Default Web Site)"'])
+    """Its name in management commands. Default: the service's word and `(Default Web Site)`."""
+    path_class: PathClassWord | None = Field(default=None, examples=['"interactive"'])
+    """Who asks for it: `interactive` (a browser, may be shown a page), `device` (ActiveSync, may get 451), `api`
+    (proxied only). Default: by the service."""
+    redirect_to_optimal_owa_server: bool = Field(default=True, examples=["false"])
+    """On a front end: whether browsers are redirected to the mailbox's site when that has an external URL; `false`
+    proxies instead."""
+    cross_site_redirect: CrossSiteRedirectWord = Field(default=CrossSiteRedirect.MANUAL, examples=['"silent"'])
+    """On a front end: `manual` shows a page with the link, `silent` redirects at once."""
+    internal_bypass_url: str | None = Field(default=None, examples=['"https://cas-01.contoso.com/EWS"'])
+    """Where other front ends reach this one machine, when `internal_url` is a balanced name."""
 
 
 class ArrayTable(Table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gatepost.organization.model import Network, Organization, Server
 
@@ -43,6 +44,12 @@ class Limits:
     """An idle client connection between two requests."""
     http_response_seconds: float = 3600.0
     """Wait for a response's head: ActiveSync Ping holds one up to 59 minutes (field case 120)."""
+    http_requests: int = 10000
+    """Requests under way in one worker; over it a request waits briefly, then is told to come back (SPEC B4)."""
+    probe_seconds: float = 5.0
+    """Between two probes of a server that requests go to (SPEC B7)."""
+    assertion_seconds: float = 60.0
+    """How long the identity that crosses to a peer is good, clocks of two servers included (SPEC C11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,35 @@ class TokenSettings:
     audience: str
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     user_claim: str = "email"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """Another certificate's private key, PEM, whose sign-in cookies are opened too, until a moment (SPEC B6)."""
+
+    private_key: bytes = field(repr=False)
+    until: datetime
+    """With its time zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Forms sign-in (SPEC B6): how long a sign-in lasts without activity, and whose cookies are opened."""
+
+    public_seconds: float = 900.0
+    """On a computer that others use."""
+    private_seconds: float = 28800.0
+    also_opens: tuple[OtherKey, ...] = ()
+    """Keys of the certificate before, or of the one to come, while front ends change theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKeys:
+    """What this front end shows other front ends, and whom it believes (SPEC C11). All PEM."""
+
+    certificate: bytes = field(repr=False)
+    private_key: bytes = field(repr=False)
+    organization_ca: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +122,10 @@ class FrontEnd:
     """One line for every HTTP request, beside the one for every connection."""
     limits: Limits = field(default_factory=Limits)
     token: TokenSettings | None = None
+    shared_state: str = ""
+    """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
+    forms: Forms = field(default_factory=Forms)
+    peer_keys: PeerKeys | None = None
 
 
 @dataclass(frozen=True)

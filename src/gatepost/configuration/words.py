@@ -14,9 +14,11 @@ from gatepost.organization.faults import nearest, quoted
 from gatepost.organization.model import (
     AuthenticationMethod,
     ClientAddress,
+    CrossSiteRedirect,
     Edition,
     HttpSignIn,
     Network,
+    PathClass,
     Role,
     SignInForm,
     TlsMode,
@@ -78,5 +80,7 @@ ClientAddressWord = Annotated[ClientAddress, BeforeValidator(_reader(_by_value(C
 FormWord = Annotated[SignInForm, BeforeValidator(_reader(_by_value(SignInForm)))]
 HttpSignInWord = Annotated[HttpSignIn, BeforeValidator(_reader(_by_value(HttpSignIn)))]
 AuthenticationWord = Annotated[AuthenticationMethod, BeforeValidator(_reader(_by_value(AuthenticationMethod)))]
+PathClassWord = Annotated[PathClass, BeforeValidator(_reader(_by_value(PathClass)))]
+CrossSiteRedirectWord = Annotated[CrossSiteRedirect, BeforeValidator(_reader(_by_value(CrossSiteRedirect)))]
 Subnet = Annotated[Network, BeforeValidator(read_network)]
 Port = Annotated[int, Field(ge=1, le=65535)]

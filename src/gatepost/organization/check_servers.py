@@ -29,6 +29,7 @@ TLS_MODES: dict[str, frozenset[TlsMode]] = {
     "pop3": frozenset({TlsMode.STARTTLS, TlsMode.CLEAR}),
     "pop3s": frozenset({TlsMode.IMPLICIT}),
     "https": frozenset({TlsMode.IMPLICIT}),
+    "peer": frozenset({TlsMode.IMPLICIT}),
     "http": frozenset({TlsMode.CLEAR}),
 }
 """What each endpoint's name promises (RFC 8314 section 3 keeps implicit TLS on names of its own)."""

@@ -30,6 +30,10 @@ class TlsMode(StrEnum):
     CLEAR = "clear"
 
 
+PEER = "peer"
+"""Name of the endpoint that only other front ends may use. Its protocol is HTTPS."""
+
+
 class Version(IntEnum):
     """Generation of a server; ordered, so that "newer than" is `>` (SPEC C2)."""
 
@@ -99,6 +103,8 @@ class Site:
     name: str
     subnets: tuple[Network, ...] = ()
     internet_facing: bool = False
+    through_peer: bool = False
+    """Other sites reach the mailbox servers here only through a front end of this site (SPEC C12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +164,14 @@ class Server:
     max_connections: int = 2000
     """Most pooled HTTP connections of one worker to this server (SPEC B4)."""
 
+    @property
+    def peer_endpoint(self) -> Endpoint | None:
+        """Where this front end takes requests of other front ends (SPEC C11): mutual TLS and an assertion."""
+        return next((e for e in self.endpoints if e.name == PEER), None)
+
     def endpoint(self, protocol: Protocol) -> Endpoint | None:
         """The endpoint to use for `protocol`; implicit TLS is preferred, it needs fewer round trips."""
-        found = [e for e in self.endpoints if e.protocol is protocol]
+        found = [e for e in self.endpoints if e.protocol is protocol and e.name != PEER]
         found.sort(key=lambda e: e.tls is not TlsMode.IMPLICIT)
         return found[0] if found else None
 
@@ -193,6 +204,41 @@ class AuthenticationMethod(StrEnum):
     FORMS = "forms"
 
 
+class PathClass(StrEnum):
+    """Who asks for a path, and so what may be answered (SPEC C3 to C8)."""
+
+    INTERACTIVE = "interactive"
+    """A person with a browser: may be shown a page."""
+    DEVICE = "device"
+    """A phone with ActiveSync: understands 451."""
+    API = "api"
+    """A program: its requests are proxied, it is never sent elsewhere."""
+
+
+class CrossSiteRedirect(StrEnum):
+    """How a browser is sent to another site (`CrossSiteRedirectType` of the source system)."""
+
+    MANUAL = "manual"
+    """A page with the link; the user clicks."""
+    SILENT = "silent"
+
+
+CLASS_OF_SERVICE = {
+    "owa": PathClass.INTERACTIVE,
+    "ecp": PathClass.INTERACTIVE,
+    "exchange": PathClass.INTERACTIVE,
+    "public": PathClass.INTERACTIVE,
+    "exchweb": PathClass.INTERACTIVE,
+    "microsoft-server-activesync": PathClass.DEVICE,
+}
+"""The class of a service's paths, by its case-folded word, where a virtual directory says none; all others: API."""
+
+
+def class_of_service(service: str) -> PathClass:
+    """The class of a service that says none itself."""
+    return CLASS_OF_SERVICE.get(service.casefold(), PathClass.API)
+
+
 @dataclass(frozen=True, slots=True)
 class VirtualDirectory:
     """A path that a server serves over HTTP, and where others reach it.
@@ -207,6 +253,19 @@ class VirtualDirectory:
     internal_url: str | None = None
     external_url: str | None = None
     authentication: frozenset[AuthenticationMethod] = frozenset({AuthenticationMethod.INTEGRATED})
+    name: str = ""
+    """The source system's name for it, such as `owa (Default Web Site)`."""
+    path_class: PathClass = PathClass.API
+    redirect_to_optimal_owa_server: bool = True
+    """On a front end's interactive directory: whether browsers may be redirected to the mailbox's site (SPEC C6)."""
+    cross_site_redirect: CrossSiteRedirect = CrossSiteRedirect.MANUAL
+    internal_bypass_url: str | None = None
+    """Where peers reach this one machine when `internal_url` is a balanced name (`InternalNLBBypassUrl`)."""
+
+    @property
+    def peer_url(self) -> str | None:
+        """The URL that a peer sends proxied requests to."""
+        return self.internal_bypass_url or self.internal_url
 
 
 @dataclass(frozen=True, slots=True)

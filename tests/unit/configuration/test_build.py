@@ -7,7 +7,7 @@ from configuration_samples import WHOLE, lines_of, load_text
 
 from gatepost.configuration.build import ENDPOINTS, STANDARD_SERVICES
 from gatepost.organization.check_servers import TLS_MODES
-from gatepost.organization.model import AuthenticationMethod, TlsMode, Version, VirtualDirectory
+from gatepost.organization.model import AuthenticationMethod, PathClass, TlsMode, Version, VirtualDirectory
 
 DIRECTORY = '\n[[virtual_directories]]\nserver = "MBX-01"\nservice = "dav"\n'
 
@@ -21,9 +21,17 @@ def _directories(text: str, server: str) -> dict[str, VirtualDirectory]:
 def test_a_server_without_directories_has_the_standard_set_with_internal_urls() -> None:
     """`https://<fqdn>:<port>/owa` and so on; the port only where it is not 443."""
     mailbox = _directories(WHOLE, "MBX-01")
-    assert {path.removeprefix("/") for path in mailbox} == set(STANDARD_SERVICES[Version.MODERN])
+    assert {path.removeprefix("/") for path in mailbox} == set(STANDARD_SERVICES[Version.MODERN]) - {"Autodiscover"}
+    assert "/Autodiscover" in _directories(WHOLE, "CAS-01")
     assert mailbox["/owa"] == VirtualDirectory(
-        "MBX-01", "owa", "/owa", "https://mbx-01:8443/owa", None, frozenset({AuthenticationMethod.INTEGRATED})
+        "MBX-01",
+        "owa",
+        "/owa",
+        "https://mbx-01:8443/owa",
+        None,
+        frozenset({AuthenticationMethod.INTEGRATED, AuthenticationMethod.BASIC}),
+        "owa (Default Web Site)",
+        PathClass.INTERACTIVE,
     )
     assert _directories(WHOLE, "CAS-01")["/EWS"].internal_url == "https://mail.contoso.com/EWS"
 

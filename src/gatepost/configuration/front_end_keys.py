@@ -1,0 +1,61 @@
+"""The parts of `[front_end]` that hold keys: what peers are shown (SPEC C11), whose sign-in cookies are opened (B6)."""
+
+from __future__ import annotations
+
+from gatepost.configuration.document import Document
+from gatepost.configuration.files import Files, Named
+from gatepost.configuration.schema import FormsTable, FrontEndTable
+from gatepost.configuration.settings import Forms, OtherKey, PeerKeys
+from gatepost.organization.faults import Path, error, warning
+from gatepost.organization.model import Server
+
+WHO = "front end"
+
+
+def build_forms(document: Document, table: FormsTable, files: Files) -> Forms:
+    """The settings of forms sign-in. A key that cannot be read is a finding, and left out."""
+    others = []
+    for index, other in enumerate(table.also_opens):
+        key: Path = ("front_end", "forms", "also_opens", index)
+        if other.until.tzinfo is None:
+            message = "until has no time zone"
+            files.findings.add(document, error((*key, "until"), WHO, message, "write it like 2027-01-31T00:00:00Z"))
+            continue
+        if other.until <= files.now:
+            message = f"until {other.until.isoformat()} is over: cookies of this key are not opened"
+            files.findings.add(document, warning((*key, "until"), WHO, message, "remove the entry"))
+        pem = files.private_key(Named(document, (*key, "private_key"), other.private_key, WHO, "the private key"), None)
+        if pem is not None:
+            others.append(OtherKey(pem, other.until))
+    return Forms(table.public_seconds, table.private_seconds, tuple(others))
+
+
+def build_peer_keys(document: Document, table: FrontEndTable, files: Files, server: Server | None) -> PeerKeys | None:
+    """What peers are shown; None when the front end has none, which is a finding where it takes peers' requests."""
+    if not table.peer_certificate:
+        if table.peer_private_key or (server is not None and server.peer_endpoint is not None):
+            message = "no peer_certificate, but this front end takes requests of other front ends"
+            remedy = f"make one with: gatepost ca issue {server.name if server else 'SERVER'}"
+            files.findings.add(document, error(("front_end", "peer_certificate"), WHO, message, remedy))
+        return None
+    if not table.organization_ca:
+        remedy = 'add organization_ca = "pki/organization-ca.crt", made by: gatepost ca init'
+        message = "no organization_ca: nobody could be believed to be a peer"
+        files.findings.add(document, error(("front_end", "organization_ca"), WHO, message, remedy))
+        return None
+    named = Named(document, ("front_end", "peer_certificate"), table.peer_certificate, WHO, "the peer certificate")
+    chain = files.certificates(named)
+    key_file = Named(
+        document,
+        ("front_end", "peer_private_key" if table.peer_private_key else "peer_certificate"),
+        table.peer_private_key or table.peer_certificate,
+        WHO,
+        "the peer private key",
+    )
+    key = files.private_key(key_file, chain[1][0] if chain else None)
+    ca = files.certificates(
+        Named(document, ("front_end", "organization_ca"), table.organization_ca, WHO, "the organization's CA")
+    )
+    if chain is None or key is None or ca is None:
+        return None
+    return PeerKeys(chain[0], key, ca[0])
