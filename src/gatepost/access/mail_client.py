@@ -199,7 +199,7 @@ class MailClientLeg(asyncio.Protocol):
         if credentials.token:
             result = await door.sign_in.token(name, credentials.token, door.protocol)
         else:
-            result = await door.sign_in.password(name, credentials.password, door.protocol)
+            result = await door.sign_in.password(name, credentials.password, door.protocol, self._address[0])
         if result.verdict is Verdict.WRONG_CREDENTIALS:
             # The same time for a wrong password and an unknown user, whatever the check took.
             left = started + door.limits.refused_sign_in_delay_seconds - door.loop.time()

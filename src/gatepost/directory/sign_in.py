@@ -132,7 +132,7 @@ class SignInService:
             return None
         return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
 
-    async def password(self, name: str, password: str, protocol: Protocol) -> SignInResult:
+    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Judge a name and password. Never raises for what a client or the directory does."""
         known = self.password_now(name, password, protocol)
         if known is not None:

@@ -58,7 +58,7 @@ class OneUser:
         """Known at once when the name says so."""
         return self._judge(name, password) if name.startswith("alice") else None
 
-    async def password(self, name: str, password: str, protocol: Protocol) -> SignInResult:
+    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Anybody else."""
         await asyncio.sleep(0)
         return self._judge(name, password)

@@ -25,6 +25,7 @@ OTTO = User("otto@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"), frozenset(
 GONE = User("gone@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"), disabled=True)
 NONE = User("none@contoso.com", Mailbox("DB01"))
 IMAP, POP3 = Protocol.IMAP, Protocol.POP3
+CLIENT = "192.0.2.1"
 
 
 class FakeDirectory:
@@ -133,7 +134,7 @@ def service(directory: FakeDirectory, verifier: FakeVerifier, clock: list[float]
 )
 async def test_every_way_to_write_a_name_is_the_same_user(service: SignInService, name: str) -> None:
     """Field case 78."""
-    result = await service.password(name, "apple", IMAP)
+    result = await service.password(name, "apple", IMAP, CLIENT)
     assert (result.verdict, result.user) == (Verdict.SIGNED_IN, ANNA)
     assert service.password_now(name, "apple", IMAP) == result
 
@@ -164,7 +165,7 @@ async def test_wrong_is_wrong_whatever_is_wrong(
     """One verdict without a user, after exactly one check of the same cost, and again the next time (field case 71)."""
     for n in (1, 2):
         assert service.password_now(name, password, IMAP) is None
-        result = await service.password(name, password, IMAP)
+        result = await service.password(name, password, IMAP, CLIENT)
         assert (result.verdict, result.user) == (Verdict.WRONG_CREDENTIALS, None)
         assert len(counter.checks) == n
         assert counter.checks[-1][0] in (DUMMY, ANNA.password_hash)
@@ -172,36 +173,36 @@ async def test_wrong_is_wrong_whatever_is_wrong(
 
 async def test_the_number_of_tries_does_not_depend_on_the_user(service: SignInService, counter: Counter) -> None:
     for name in ("anna", "nobody", "gone", "two words"):
-        await service.password(name, "cafe\u0301", IMAP)
+        await service.password(name, "cafe\u0301", IMAP, CLIENT)
     assert [len(tries) for _, tries in counter.checks] == [2, 2, 2, 2]
 
 
 async def test_right_password_but_not_this_protocol(service: SignInService) -> None:
     for _ in range(2):
-        result = await service.password("otto", "apple", IMAP)
+        result = await service.password("otto", "apple", IMAP, CLIENT)
         assert (result.verdict, result.user) == (Verdict.PROTOCOL_NOT_ALLOWED, OTTO)
-    assert (await service.password("otto", "apple", POP3)).verdict is Verdict.SIGNED_IN
-    assert (await service.password("otto", "pear", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    assert (await service.password("otto", "apple", POP3, CLIENT)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("otto", "pear", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
 
 
 async def test_a_success_is_remembered_for_a_while(
     service: SignInService, counter: Counter, clock: list[float]
 ) -> None:
-    await service.password("anna", "apple", IMAP)
+    await service.password("anna", "apple", IMAP, CLIENT)
     clock[0] += sign_in.SUCCESS_SECONDS
     assert service.password_now("anna", "apple", POP3) is not None
-    await service.password("sales", "apple", IMAP)  # another way to write the name needs no second check
+    await service.password("sales", "apple", IMAP, CLIENT)  # another way to write the name needs no second check
     assert len(counter.checks) == 1
     clock[0] += 0.1
     assert service.password_now("anna", "apple", IMAP) is None
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
     assert len(counter.checks) == 2
 
 
 async def test_only_that_password_of_that_user_is_remembered(service: SignInService) -> None:
     """Field case 67: no entry ever answers for another user or password."""
-    await service.password("anna", "apple", IMAP)
-    await service.password("otto", "apple", POP3)
+    await service.password("anna", "apple", IMAP, CLIENT)
+    await service.password("otto", "apple", POP3, CLIENT)
     for name, password in [("anna", "apple1"), ("anna", ""), ("annaa", "pple"), ("gone", "apple"), ("none", "apple")]:
         assert service.password_now(name, password, IMAP) is None
     known = service.password_now("otto", "apple", POP3)
@@ -211,30 +212,30 @@ async def test_only_that_password_of_that_user_is_remembered(service: SignInServ
 
 async def test_a_changed_password_ends_the_old_one_at_once(service: SignInService, directory: FakeDirectory) -> None:
     """Field case 68: with the directory's notice, not minutes later."""
-    await service.password("anna", "apple", IMAP)
+    await service.password("anna", "apple", IMAP, CLIENT)
     directory.put(ANNA.name, replace(ANNA, password_hash=CHEAP.hash("pear")))
     assert service.password_now("anna", "apple", IMAP) is None
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
-    assert (await service.password("anna", "pear", IMAP)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
+    assert (await service.password("anna", "pear", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
 
 
 @pytest.mark.parametrize("new", [None, replace(ANNA, disabled=True), replace(ANNA, password_hash="")])
 async def test_removed_disabled_or_without_password_is_out_at_once(
     service: SignInService, directory: FakeDirectory, new: User | None
 ) -> None:
-    await service.password("anna", "apple", IMAP)
+    await service.password("anna", "apple", IMAP, CLIENT)
     directory.put(ANNA.name, new)
     assert service.password_now("anna", "apple", IMAP) is None
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
 
 
 async def test_a_moved_mailbox_needs_no_new_check(
     service: SignInService, directory: FakeDirectory, counter: Counter
 ) -> None:
-    await service.password("anna", "apple", IMAP)
+    await service.password("anna", "apple", IMAP, CLIENT)
     moved = replace(ANNA, mailbox=Mailbox("DB02"))
     directory.put(ANNA.name, moved)
-    assert (await service.password("anna", "apple", IMAP)).user == moved
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).user == moved
     assert len(counter.checks) == 1
 
 
@@ -243,7 +244,7 @@ async def test_a_change_during_the_check_counts(
 ) -> None:
     """Whoever is disabled while their password is being checked does not get in, now or from memory."""
     counter.gate.clear()
-    task = asyncio.create_task(service.password("anna", "apple", IMAP))
+    task = asyncio.create_task(service.password("anna", "apple", IMAP, CLIENT))
     await counter.reached(1)
     directory.put(ANNA.name, replace(ANNA, disabled=True))
     counter.gate.set()
@@ -254,7 +255,7 @@ async def test_a_change_during_the_check_counts(
 async def test_equal_checks_at_once_are_one(service: SignInService, counter: Counter) -> None:
     """A client that opens twenty connections costs one check; one that leaves does not take the others along."""
     counter.gate.clear()
-    tasks = [asyncio.create_task(service.password("anna", "apple", IMAP)) for _ in range(20)]
+    tasks = [asyncio.create_task(service.password("anna", "apple", IMAP, CLIENT)) for _ in range(20)]
     await counter.reached(1)
     tasks[0].cancel()
     await asyncio.wait(tasks[:1])
@@ -267,61 +268,61 @@ async def test_equal_checks_at_once_are_one(service: SignInService, counter: Cou
 async def test_too_many_checks_are_busy(service: SignInService, counter: Counter) -> None:
     """Two run, three wait, the sixth is told to come back; nothing is remembered of that."""
     counter.gate.clear()
-    tasks = [asyncio.create_task(service.password("anna", f"guess {n}", IMAP)) for n in range(5)]
+    tasks = [asyncio.create_task(service.password("anna", f"guess {n}", IMAP, CLIENT)) for n in range(5)]
     await counter.reached(2)
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
-    assert (await service.password("nobody", "apple", IMAP)).verdict is Verdict.BUSY
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.BUSY
+    assert (await service.password("nobody", "apple", IMAP, CLIENT)).verdict is Verdict.BUSY
     counter.gate.set()
     assert {(await task).verdict for task in tasks} == {Verdict.WRONG_CREDENTIALS}
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
 
 
 async def test_a_check_that_hangs_is_busy(service: SignInService, counter: Counter, monkeypatch: Any) -> None:
     monkeypatch.setattr(sign_in, "CHECK_SECONDS", 0.01)
     counter.gate.clear()
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.BUSY
 
 
 async def test_a_check_that_fails_is_not_a_wrong_password(service: SignInService, counter: Counter) -> None:
     counter.fault = passwords.CheckFailed("out of memory")
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.UNAVAILABLE
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
     counter.fault = None
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.SIGNED_IN
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
 
 
 async def test_after_closing_it_is_busy(service: SignInService) -> None:
     service.close()
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.BUSY
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.BUSY
 
 
 async def test_an_outage_never_looks_like_a_wrong_password(service: SignInService, directory: FakeDirectory) -> None:
     directory.down = True
     for name, password in [("anna", "apple"), ("anna", "pear"), ("nobody", "x")]:
-        assert (await service.password(name, password, IMAP)).verdict is Verdict.UNAVAILABLE
+        assert (await service.password(name, password, IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
 
 
 async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
     service: SignInService, directory: FakeDirectory, clock: list[float]
 ) -> None:
     """Field case 115: last known good, bounded; only with the very password that was right."""
-    await service.password("anna", "apple", IMAP)
-    await service.password("otto", "apple", POP3)
+    await service.password("anna", "apple", IMAP, CLIENT)
+    await service.password("otto", "apple", POP3, CLIENT)
     directory.down = True
     clock[0] += sign_in.OUTAGE_SECONDS
     assert service.password_now("anna", "apple", IMAP) is None
-    assert (await service.password("anna", "apple", IMAP)).user == ANNA
-    assert (await service.password("otto", "apple", IMAP)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
-    assert (await service.password("anna", "pear", IMAP)).verdict is Verdict.UNAVAILABLE
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).user == ANNA
+    assert (await service.password("otto", "apple", IMAP, CLIENT)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
+    assert (await service.password("anna", "pear", IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
     clock[0] += 0.1
-    assert (await service.password("anna", "apple", IMAP)).verdict is Verdict.UNAVAILABLE
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
 
 
 async def test_memory_is_bounded(service: SignInService, monkeypatch: Any) -> None:
     monkeypatch.setattr(sign_in, "REMEMBERED_NAMES", 3)
     monkeypatch.setattr(sign_in, "REMEMBERED_SUCCESSES", 3)
     for n in range(8):
-        assert (await service.password("anna" + " " * n, "apple", IMAP)).verdict is Verdict.SIGNED_IN
-        await service.password(f"stranger {n}", "x", IMAP)
+        assert (await service.password("anna" + " " * n, "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
+        await service.password(f"stranger {n}", "x", IMAP, CLIENT)
     assert len(service._names) <= 3
     assert len(service._successes) <= 3
     for n in range(8):
@@ -334,8 +335,8 @@ async def test_no_secret_is_kept(service: SignInService) -> None:
     """Nothing reachable from the service is, or holds, the password."""
     secret = "correct horse battery staple"
     service._directory.users["s@contoso.com"] = User("s@contoso.com", Mailbox("DB01"), CHEAP.hash(secret))  # type: ignore[attr-defined]
-    assert (await service.password("s", secret, IMAP)).verdict is Verdict.SIGNED_IN
-    await service.password("s", secret + "!", IMAP)
+    assert (await service.password("s", secret, IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
+    await service.password("s", secret + "!", IMAP, CLIENT)
     seen: set[int] = set()
     stack: list[object] = [service._names, service._successes, service._running]
     while stack:
@@ -368,7 +369,7 @@ async def test_unknown_and_wrong_take_the_same_time(directory: FakeDirectory) ->
     for n in range(15):
         for name in names:
             begin = time.perf_counter()
-            await service.password(name, f"guess {n}", IMAP)
+            await service.password(name, f"guess {n}", IMAP, CLIENT)
             times[name].append(time.perf_counter() - begin)
     service.close()
     least = {name: min(values) for name, values in times.items()}

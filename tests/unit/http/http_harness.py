@@ -183,6 +183,8 @@ class FakeSignIn:
         self.now = True
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
+        self.clients: list[str] = []
+        """Addresses whose passwords were checked."""
         self.logins: dict[str, str] = {}
 
     def _result(self, name: str, password: str) -> SignInResult:
@@ -199,7 +201,8 @@ class FakeSignIn:
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None
 
-    async def password(self, name: str, password: str, protocol: Protocol) -> SignInResult:
+    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
+        self.clients.append(client)
         return self._result(name, password)
 
 

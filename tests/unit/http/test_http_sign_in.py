@@ -10,6 +10,7 @@ from http_harness import PASSWORD, World, basic, get, head_of, response
 from gatepost.access.http.basic import read_basic
 from gatepost.configuration.settings import Limits
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
+from gatepost.wire.proxy_protocol import ProxyHeader
 
 
 async def test_without_credentials_the_client_is_asked(world: World) -> None:
@@ -58,10 +59,39 @@ async def test_wrong_password_and_unknown_user_look_alike(world: World) -> None:
 async def test_a_fault_never_looks_like_a_wrong_password(world: World, verdict: Verdict, status: int) -> None:
     """Directory down or busy: 503 with Retry-After; a user without this protocol: 403."""
     world.sign_in.verdict = SignInResult(verdict)
-    first, fields, _ = head_of(await world.client().send(get()))
+    client = world.client()
+    early = await client.send(get())
+    await world.pass_time(5)
+    first, fields, _ = head_of(early + client.transport.take())
     assert first.startswith(f"HTTP/1.1 {status} ")
     assert ("retry-after" in fields) == (status == 503)
     assert "www-authenticate" not in fields
+
+
+async def test_busy_is_answered_late_and_ends_a_strangers_connection() -> None:
+    """Filling the queue of password checks costs a guesser as much time as a wrong password does."""
+    world = World(limits=Limits(refused_sign_in_delay_seconds=2.0))
+    stranger, known = world.client(), world.client()
+    await known.ask(get(), response())
+    world.sign_in.verdict = SignInResult(Verdict.BUSY)
+    for client in (stranger, known):
+        assert await client.send(get()) == b""
+    await world.pass_time(1.9)
+    assert stranger.transport.take() == b""
+    await world.pass_time(0.2)
+    for client in (stranger, known):
+        assert client.transport.take().startswith(b"HTTP/1.1 503 ")
+    assert stranger.transport.closed
+    assert not known.transport.closed
+
+
+async def test_the_check_is_told_whose_client_it_is(world: World) -> None:
+    """Checks are counted by the client's own address, which a balancer's PROXY header tells."""
+    world.sign_in.now = False
+    behind = ProxyHeader(source=("198.51.100.7", 1234), destination=("127.0.1.1", 443))
+    for proxy in (None, behind):
+        await world.client(proxy=proxy).send(get())
+    assert world.sign_in.clients == ["192.0.2.7", "198.51.100.7"]
 
 
 async def test_a_directory_that_raises_is_a_fault(world: World) -> None:

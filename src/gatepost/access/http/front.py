@@ -72,7 +72,7 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
     door = exchange.leg.door
     started = door.loop.time()
     try:
-        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS)
+        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
     _judged(exchange, result, started)
@@ -89,6 +89,10 @@ def _judged(exchange: Exchange, result: SignInResult, started: float) -> None:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door
         door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _wrong, exchange, result.reason)
+    elif verdict is Verdict.BUSY:
+        # Whoever fills the queue gains nothing by asking more often.
+        door = leg.door
+        door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _busy, exchange, result.reason)
     elif verdict is Verdict.PROTOCOL_NOT_ALLOWED:
         exchange.refuse(403, result.reason or verdict.value)
     else:
@@ -99,6 +103,12 @@ def _wrong(exchange: Exchange, reason: str) -> None:
     if not exchange.over:
         exchange.end()
         ask_to_sign_in(exchange.leg, reason or "wrong credentials")
+
+
+def _busy(exchange: Exchange, reason: str) -> None:
+    """Temporary, but a connection that nobody has signed in on ends with it: those that guess must come again."""
+    if not exchange.over:
+        exchange.refuse(503, reason or Verdict.BUSY.value, fields=RETRY_AFTER, close=not exchange.leg.settled)
 
 
 def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
