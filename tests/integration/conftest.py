@@ -18,6 +18,7 @@ How to use it::
   Each INBOX holds one message whose subject names the server.
 - `start_front_door` (function): `start_front_door(change=lambda front_end, organization: …, users=[…])` starts another
   one of your own: `change` edits the two tables (of the file format) before they are written. Stopped after the test.
+- `browser` (function): fresh headless Chromiums, see `browser.py`.
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
 A test that stops or moves things takes its own `start_front_door`, never the shared `front_door`.
@@ -31,6 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
 
 from gatepost.lab.servers.gatepost import LabUser
