@@ -173,6 +173,11 @@ class HttpClientLeg(HttpConnection):
 
     # --- the request's body
 
+    def invite_body(self) -> None:
+        """Tell a client that asked first to send its body (RFC 9110 section 10.1.1)."""
+        if b"expect" in self.reader.kept and not self.reader.http_1_0 and not self._buffer:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
     def pump(self) -> None:
         """Give the exchange what has come of the request's body, if it takes it; drop it if the answer is out."""
         body = self.body

@@ -13,6 +13,7 @@ from gatepost.wire.http_head import RequestReader
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
+    from gatepost.access.http.collected import Collected
     from gatepost.access.http.door import HttpDoor
     from gatepost.access.http.exchange import Exchange
     from gatepost.access.http.server_leg import HttpServerLeg
@@ -64,7 +65,7 @@ class HttpConnection(asyncio.Protocol):
         self.phase = Phase.IDLE
         self.body: Body | None = None
         """What is still to come of the current request's body."""
-        self.exchange: Exchange | None = None
+        self.exchange: Exchange | Collected | None = None
         self.relay: Relay | None = None
         self.pinned: HttpServerLeg | None = None
         """A server connection bound to this client's user, closed with this connection."""

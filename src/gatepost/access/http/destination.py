@@ -28,7 +28,7 @@ class Destination:
     def __init__(self, target: Target, server: Server, front_end: str, pool: Pool) -> None:
         directory = target.directory
         assert directory is not None
-        url = urlsplit(directory.internal_url or "")
+        url = urlsplit(target.url or directory.internal_url or "")
         self.target = target
         self.server = server
         self.pool = pool

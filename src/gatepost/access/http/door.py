@@ -29,6 +29,7 @@ from gatepost.wire.http_head import host_name
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
+    from gatepost.access.http.collected import Collected
     from gatepost.access.http.exchange import Exchange
 
 SWEEP_SECONDS = 1.0
@@ -173,7 +174,9 @@ class HttpDoor:
             bytes_out=leg.bytes_out,
         )
 
-    def refused(self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | None = None) -> None:
+    def refused(
+        self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | Collected | None = None
+    ) -> None:
         """A request was refused or failed: one log line each, when it happens (field case 101)."""
         # Between us and the servers something is wrong: the operator must see it.
         line = self.log.warning if status in {502, 503} else self.log.info
@@ -189,7 +192,9 @@ class HttpDoor:
             request_id=leg.request_id().decode(),
         )
 
-    def request_done(self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | None = None) -> None:
+    def request_done(
+        self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | Collected | None = None
+    ) -> None:
         """The line for a request, where the configuration wants one."""
         self.log.info(
             "http.request",

@@ -1,0 +1,82 @@
+"""A request whose whole body is wanted before anything is decided: a sign-in form, an Availability request.
+
+It stands in `leg.exchange` until the body is there, and then calls back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gatepost.access.http.client_leg import HttpClientLeg
+
+
+class Collected:
+    """Collects at most `limit` octets of the body of the current request of `leg`, then calls `done(body)`.
+
+    Before `done` is called `leg.exchange` is None again: the callback answers, or puts an exchange there. A larger body
+    is answered with 413, one that stands still with 408.
+    """
+
+    __slots__ = ("_done", "_limit", "_parts", "_size", "leg", "over", "user_name")
+
+    server_name = ""
+    request_id = ""
+    takes_body = True
+    server_is_slow = False
+
+    def __init__(self, leg: HttpClientLeg, limit: int, done: Callable[[bytes], None], user_name: str = "") -> None:
+        self.leg = leg
+        self.over = False
+        self.user_name = user_name
+        self._limit = limit
+        self._done = done
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def start(self) -> None:
+        """Begin. The callback may come at once."""
+        leg = self.leg
+        leg.exchange = self
+        if leg.body is None:
+            self._complete()
+        elif leg.reader.length is not None and leg.reader.length > self._limit:
+            self.fail(413, "the body is too large", close=True)
+        else:
+            leg.invite_body()
+            leg.pump()
+
+    def request_body(self, payload: bytes, *, last: bool) -> None:
+        """A piece of the body."""
+        self._size += len(payload)
+        if self._size > self._limit:
+            self.fail(413, "the body is too large", close=True)
+            return
+        self._parts.append(payload)
+        if last:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.over = True
+        self.leg.exchange = None
+        self._done(b"".join(self._parts))
+
+    def fail(self, status: int, reason: str, *, close: bool) -> None:
+        """The body cannot be had, through the client's fault."""
+        self.over = True
+        leg = self.leg
+        leg.exchange = None
+        leg.door.refused(leg, status, reason)
+        leg.answer(status, close=close)
+
+    def expired(self) -> None:
+        """The next piece of the body took too long."""
+        self.fail(408, "the body took too long", close=True)
+
+    def client_gone(self) -> None:
+        """The client has closed."""
+        self.over = True
+
+    def client_slow(self, *, slow: bool) -> None:
+        """Nothing is on its way to the client."""

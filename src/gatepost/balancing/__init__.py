@@ -1,0 +1,1 @@
+"""Which of several servers: affinity, health, turns. Pure: facts and time come as arguments."""
