@@ -200,8 +200,9 @@ class MailClientLeg(asyncio.Protocol):
             result = await door.sign_in.token(name, credentials.token, door.protocol)
         else:
             result = await door.sign_in.password(name, credentials.password, door.protocol, self._address[0])
-        if result.verdict is Verdict.WRONG_CREDENTIALS:
-            # The same time for a wrong password and an unknown user, whatever the check took.
+        if result.verdict is Verdict.WRONG_CREDENTIALS or result.verdict is Verdict.BUSY:
+            # The same time for a wrong password and an unknown user, whatever the check took; and whoever fills the
+            # queue of checks gains nothing by asking more often.
             left = started + door.limits.refused_sign_in_delay_seconds - door.loop.time()
             await asyncio.sleep(max(left, 0.0))
         self._task = None
@@ -223,7 +224,8 @@ class MailClientLeg(asyncio.Protocol):
         elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
             self._refuse(Refusal.PROTOCOL_NOT_ALLOWED, result.reason or "protocol not allowed")
         else:
-            self._refuse(Refusal.UNAVAILABLE, result.reason or result.verdict.value)
+            refusal = Refusal.BUSY if result.verdict is Verdict.BUSY else Refusal.UNAVAILABLE
+            self._refuse(refusal, result.reason or result.verdict.value)
 
     def _may_act_as(self, authorization_id: str, name: str) -> bool:
         """Nobody may act as somebody else; an authorization identity must be the user's own."""

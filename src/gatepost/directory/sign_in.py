@@ -1,7 +1,7 @@
 """Signing in: is this who they say, and may they use this protocol?
 
     password_now ── name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
-    password ── directory ── bounded queue ── argon2 in threads ──► answer, remembered if right
+    password ── directory ── bounded, fair queue ── argon2 in threads ──► answer, remembered if right
     token ── verifier ── directory ──► answer
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
@@ -19,13 +19,14 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 import structlog
 
 from gatepost.directory import passwords
+from gatepost.directory.check_queue import CheckQueue, QueueFull
 from gatepost.directory.port import (
     Directory,
     DirectoryUnavailable,
@@ -76,7 +77,8 @@ class _Known:
 class SignInService:
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
-    `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`.
+    `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
+    more than `per_address` of a client address. A check of an address that has few may take the place of another's.
     `dummy_hash`, `clock` (seconds, monotonic) and `threads` are for tests.
     """
 
@@ -86,6 +88,7 @@ class SignInService:
         default_domain: str,
         *,
         waiting_limit: int,
+        per_address: int,
         token_verifier: TokenVerifier | None = None,
         dummy_hash: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -96,14 +99,11 @@ class SignInService:
         self._verifier = token_verifier
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
         self._clock = clock
-        threads = threads or os.cpu_count() or 1
-        self._most_checks = threads + waiting_limit
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="password")
+        self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
         self._key = secrets.token_bytes(32)
         self._names: dict[str, _Known] = {}
         self._successes: dict[bytes, float] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
-        self._closed = False
         self._log = structlog.get_logger("gatepost")
         directory.on_change(self._directory_changed)
 
@@ -114,8 +114,7 @@ class SignInService:
 
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
-        self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._queue.close()
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         """The answer where it is known at once (the same name and password were right lately), else None."""
@@ -133,21 +132,24 @@ class SignInService:
         return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
-        """Judge a name and password. Never raises for what a client or the directory does."""
+        """Judge a name and password. Never raises for what a client or the directory does.
+
+        `client` is the client's own address (a balancer's PROXY header tells it): its checks are counted together.
+        """
         known = self.password_now(name, password, protocol)
         if known is not None:
             return known
         tries = passwords.attempts(password)
         if not tries:
-            return await self._refuse_after_work(b"\0", "no possible password")
+            return await self._refuse_after_work(client, b"\0", "no possible password")
         try:
             canonical = canonical_login_name(name, self._default_domain)
         except BadLoginName as error:
-            return await self._refuse_after_work(tries[0], f"no possible name: {error}", len(tries))
+            return await self._refuse_after_work(client, tries[0], f"no possible name: {error}", len(tries))
         for _ in range(MAX_ROUNDS):
             try:
                 user = self._directory.find(canonical)
-                result = await self._judge(user, canonical, tries, protocol)
+                result = await self._judge(user, canonical, tries, protocol, client)
                 if self._directory.find(canonical) == user:
                     self._remember_name(name, result)
                     return result
@@ -179,15 +181,15 @@ class SignInService:
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
 
     async def _judge(
-        self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol
+        self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol, client: str
     ) -> SignInResult:
         """The judgement if `user` is who has this name now."""
         if user is None:
-            return await self._refuse_after_work(tries[0], "unknown user", len(tries), canonical)
+            return await self._refuse_after_work(client, tries[0], "unknown user", len(tries), canonical)
         if user.disabled or not user.password_hash:
             reason = "disabled" if user.disabled else "has no password"
-            return await self._refuse_after_work(tries[0], reason, len(tries), canonical)
-        refused = await self._check(self._digest_of(user.name, user.password_hash), user.password_hash, tries)
+            return await self._refuse_after_work(client, tries[0], reason, len(tries), canonical)
+        refused = await self._check(client, self._digest_of(user.name, user.password_hash), user.password_hash, tries)
         if refused is not None:
             return refused
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
@@ -204,16 +206,18 @@ class SignInService:
         return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
 
     async def _refuse_after_work(
-        self, password: bytes, reason: str, times: int = 1, canonical: str = ""
+        self, client: str, password: bytes, reason: str, times: int = 1, canonical: str = ""
     ) -> SignInResult:
         """Wrong credentials, after as much work as a wrong password takes."""
         digest = self._digest_of(canonical, self._dummy_hash)
-        refused = await self._check(digest, self._dummy_hash, (password,) * times)
+        refused = await self._check(client, digest, self._dummy_hash, (password,) * times)
         if refused is None or refused.verdict is _WRONG:
             return SignInResult(_WRONG, reason=reason)
         return refused
 
-    async def _check(self, digest: blake2b, password_hash: str, tries: tuple[bytes, ...]) -> SignInResult | None:
+    async def _check(
+        self, client: str, digest: blake2b, password_hash: str, tries: tuple[bytes, ...]
+    ) -> SignInResult | None:
         """None when the password is right, else why not. Equal checks that run at the same time are one."""
         key = _with_password(digest, tries[0])
         checked = self._successes.get(key)
@@ -221,12 +225,15 @@ class SignInService:
             return None
         future = self._running.get(key)
         if future is None:
-            if self._closed or len(self._running) >= self._most_checks:
-                return SignInResult(Verdict.BUSY, reason="too many password checks are waiting")
-            future = self._start(key, password_hash, tries)
+            try:
+                future = self._start(client, key, password_hash, tries)
+            except QueueFull as full:
+                return SignInResult(Verdict.BUSY, reason=str(full))
         await asyncio.wait([future], timeout=CHECK_SECONDS)  # neither cancels nor raises what the check raised
-        if not future.done() or future.cancelled():
+        if not future.done():
             return SignInResult(Verdict.BUSY, reason="the password check took too long")
+        if future.cancelled():
+            return SignInResult(Verdict.BUSY, reason="the password check gave way to one of another address")
         try:
             return None if future.result() else SignInResult(_WRONG, reason="wrong password")
         except passwords.CheckFailed as error:
@@ -235,9 +242,8 @@ class SignInService:
             self._log.error("directory.bad_password_hash", reason=str(error))
             return SignInResult(_WRONG, reason=str(error))
 
-    def _start(self, key: bytes, password_hash: str, tries: tuple[bytes, ...]) -> asyncio.Future[bool]:
-        loop = asyncio.get_running_loop()
-        future = self._running[key] = loop.run_in_executor(self._pool, passwords.check, password_hash, tries)
+    def _start(self, client: str, key: bytes, password_hash: str, tries: tuple[bytes, ...]) -> asyncio.Future[bool]:
+        future = self._running[key] = self._queue.put(client, partial(passwords.check, password_hash, tries))
 
         def done(ended: asyncio.Future[bool]) -> None:
             del self._running[key]

@@ -69,7 +69,13 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
 
         verifier = JwtVerifier(front_end.token, domain)
-    sign_in = SignInService(directory, domain, waiting_limit=front_end.limits.password_checks, token_verifier=verifier)
+    sign_in = SignInService(
+        directory,
+        domain,
+        waiting_limit=front_end.limits.password_checks,
+        per_address=front_end.limits.password_checks_per_address,
+        token_verifier=verifier,
+    )
     router = Router(configuration, registry.view)
     registry.on_change(router.set_view)
     return WiredFrontDoor(configuration, loop, sign_in, router, log, closers=(sign_in, registry, directory))

@@ -296,7 +296,7 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
 
     def fixed(c: Configuration) -> tuple[object, ...]:
         front = c.front_end
-        domain, checks = c.organization.default_domain, front.limits.password_checks
-        return (front.user, front.directory, front.registry, front.token, domain, checks)
+        checks = (front.limits.password_checks, front.limits.password_checks_per_address)
+        return (front.user, front.directory, front.registry, front.token, c.organization.default_domain, checks)
 
     return fixed(old) != fixed(new)

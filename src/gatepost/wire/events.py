@@ -61,6 +61,8 @@ class Refusal(Enum):
     WRONG_CREDENTIALS = "wrong credentials"
     UNAVAILABLE = "unavailable"
     """A temporary fault: IMAP `NO [UNAVAILABLE]`, POP3 `-ERR [SYS/TEMP]`. Never looks like a wrong password."""
+    BUSY = "busy"
+    """The credentials were not judged: too many checks wait. Told like `UNAVAILABLE`, and counted as an attempt."""
     PROTOCOL_NOT_ALLOWED = "protocol not allowed"
     OTHER_SERVER = "other server"
     """This user must use another server, which the text names (SPEC C9)."""

@@ -63,7 +63,7 @@ class ImapFront:
     """The dialogue with one client. `tls`: the connection is encrypted already; `starttls`: it can be made so.
 
     `clear_passwords` allows sign-ins without TLS, `bearer` offers XOAUTH2 and OAUTHBEARER. After `bad_commands`
-    commands that are not understood, or `sign_in_attempts` sign-ins with wrong credentials, the connection is ended.
+    commands that are not understood, or `sign_in_attempts` sign-ins refused as wrong or busy, the connection is ended.
     """
 
     def __init__(
@@ -143,7 +143,9 @@ class ImapFront:
         """
         assert self._state is _State.PARKED, "no sign-in is waiting"
         self._state = _State.COMMAND
-        if refusal is Refusal.WRONG_CREDENTIALS:
+        if refusal is Refusal.BUSY:
+            self._attempts += 1
+        elif refusal is Refusal.WRONG_CREDENTIALS:
             self._attempts += 1
             challenge = self._exchange.error_challenge if self._exchange else None
             if challenge is not None:

@@ -16,6 +16,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]")
 _REFUSALS = {
     Refusal.WRONG_CREDENTIALS: (b"AUTHENTICATIONFAILED", b"Wrong user name or password."),
     Refusal.UNAVAILABLE: (b"UNAVAILABLE", b"The mailbox cannot be reached at the moment. Please try again later."),
+    Refusal.BUSY: (b"UNAVAILABLE", b"Too many sign-ins at the moment. Please try again later."),
     Refusal.PROTOCOL_NOT_ALLOWED: (b"AUTHORIZATIONFAILED", b"IMAP is not allowed for this account."),
     # A code that no client takes for a wrong password.
     Refusal.OTHER_SERVER: (b"CONTACTADMIN", b"This mailbox is served by another server."),

@@ -30,6 +30,7 @@ MAX_COMMANDS = 128
 _CODES = {
     Refusal.WRONG_CREDENTIALS: (b"[AUTH]", "Authentication failed."),
     Refusal.UNAVAILABLE: (b"[SYS/TEMP]", "Your mailbox cannot be reached now, please try again later."),
+    Refusal.BUSY: (b"[SYS/TEMP]", "Too many sign-ins now, please try again later."),
     Refusal.PROTOCOL_NOT_ALLOWED: (b"[SYS/PERM]", "POP3 is not enabled for this account."),
     Refusal.OTHER_SERVER: (b"[SYS/PERM]", "Please use another server."),
     Refusal.IN_USE: (b"[IN-USE]", "Your mailbox is in use by another session."),
@@ -145,7 +146,10 @@ class Pop3Front:
         code, words = _CODES[refusal]
         answer = b"-ERR %b %b\r\n" % (code, (clean(text) or words).encode())
         events: list[FrontEvent]
-        if refusal is not Refusal.WRONG_CREDENTIALS:
+        if refusal is Refusal.BUSY:
+            self._refused += 1
+            events = self._counted(answer)
+        elif refusal is not Refusal.WRONG_CREDENTIALS:
             self._state = _State.COMMAND
             events = [Send(answer)]
         else:
@@ -156,7 +160,7 @@ class Pop3Front:
                 self._answer_after_error = answer
                 events = [Send(b"+ " + base64.b64encode(sasl.bearer_error(self._mechanism)) + CRLF)]
             else:
-                events = self._wrong_credentials(answer)
+                events = self._counted(answer)
         return events + self._advance()
 
     def bye(self, text: str) -> bytes:
@@ -184,7 +188,7 @@ class Pop3Front:
         if self._state is _State.SASL:
             return self._response(line)
         if self._state is _State.BEARER_ERROR:
-            return self._wrong_credentials(self._answer_after_error)
+            return self._counted(self._answer_after_error)
         self._commands += 1
         if self._commands > MAX_COMMANDS:
             return self._end(b"Too many commands without a sign-in.", "too many commands")
@@ -203,7 +207,7 @@ class Pop3Front:
             return self._end(b"Too many bad commands.", "too many bad commands")
         return [Send(b"-ERR " + text + CRLF)]
 
-    def _wrong_credentials(self, answer: bytes) -> list[FrontEvent]:
+    def _counted(self, answer: bytes) -> list[FrontEvent]:
         self._state = _State.COMMAND
         if self._refused < self._sign_in_attempts:
             return [Send(answer)]

@@ -52,6 +52,8 @@ class OneUser:
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
+        self.clients: list[str] = []
+        """Addresses whose passwords were checked."""
         self.user = User("alice@contoso.com", Mailbox("DB01"), login_at_server="alice")
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
@@ -60,6 +62,7 @@ class OneUser:
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Anybody else."""
+        self.clients.append(client)
         await asyncio.sleep(0)
         return self._judge(name, password)
 

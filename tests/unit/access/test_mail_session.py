@@ -73,6 +73,20 @@ async def test_a_directory_that_is_down_never_looks_like_a_wrong_password(verdic
         assert (await client.tagged(LOGIN)).startswith(b"a NO [UNAVAILABLE]")
 
 
+async def test_busy_is_answered_late_and_ends_a_connection_that_goes_on() -> None:
+    """Guessing faster than passwords are checked takes as long as guessing wrong, and ends the same way."""
+    async with stage(replace(LIMITS, refused_sign_in_delay_seconds=0.05, sign_in_attempts=2)) as s:
+        client = await s.connect()
+        s.sign_in.verdict = Verdict.BUSY
+        await client.line()
+        for tag in (b"a", b"b"):
+            begin = s.door.loop.time()
+            assert (await client.say(tag + b" LOGIN bob guess\r\n")).startswith(tag + b" NO [UNAVAILABLE] ")
+            assert s.door.loop.time() - begin >= 0.049
+        assert (await client.rest()).startswith(b"* BYE ")
+        assert s.sign_in.clients == ["127.0.0.1"] * 2
+
+
 async def test_a_server_that_is_down_is_unavailable_and_both_attempts_are_logged() -> None:
     """Field cases 111 and 114."""
     async with stage() as s:

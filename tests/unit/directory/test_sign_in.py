@@ -120,6 +120,7 @@ def service(directory: FakeDirectory, verifier: FakeVerifier, clock: list[float]
         directory,
         "contoso.com",
         waiting_limit=3,
+        per_address=8,
         token_verifier=verifier,
         dummy_hash=DUMMY,
         clock=lambda: clock[0],
@@ -277,6 +278,24 @@ async def test_too_many_checks_are_busy(service: SignInService, counter: Counter
     assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
 
 
+async def test_one_address_leaves_room_for_others(directory: FakeDirectory, counter: Counter) -> None:
+    """150 connections that guess from one address: it alone is told to come back, and nobody waits behind it."""
+    service = SignInService(directory, "contoso.com", waiting_limit=64, per_address=8, dummy_hash=DUMMY, threads=2)
+    counter.gate.clear()
+    guesses = [asyncio.create_task(service.password("anna", f"guess {n}", IMAP, "198.51.100.9")) for n in range(150)]
+    await counter.reached(2)
+    anna = asyncio.create_task(service.password("anna", "apple", IMAP, CLIENT))
+    await asyncio.sleep(0)
+    counter.gate.set()
+    assert (await anna).verdict is Verdict.SIGNED_IN
+    verdicts = [(await guess).verdict for guess in guesses]
+    assert verdicts.count(Verdict.BUSY) == 142
+    assert verdicts.count(Verdict.WRONG_CREDENTIALS) == 8
+    # Two checks ran; hers had the first or second turn after them, beside the guesser's.
+    assert (b"apple",) in [tries for _, tries in counter.checks][:4]
+    service.close()
+
+
 async def test_a_check_that_hangs_is_busy(service: SignInService, counter: Counter, monkeypatch: Any) -> None:
     monkeypatch.setattr(sign_in, "CHECK_SECONDS", 0.01)
     counter.gate.clear()
@@ -362,7 +381,12 @@ async def test_unknown_and_wrong_take_the_same_time(directory: FakeDirectory) ->
         user = directory.users[f"{name}@contoso.com"]
         directory.users[user.name] = replace(user, password_hash=hasher.hash("apple"))
     service = SignInService(
-        directory, "contoso.com", waiting_limit=3, dummy_hash=passwords.make_dummy_hash(hasher), threads=1
+        directory,
+        "contoso.com",
+        waiting_limit=3,
+        per_address=8,
+        dummy_hash=passwords.make_dummy_hash(hasher),
+        threads=1,
     )
     names = ("anna", "gone", "none", "nobody", "two words", "anna*master")
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -413,7 +437,7 @@ async def test_a_token_does_not_open_what_is_closed(
 
 async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, service: SignInService) -> None:
     assert service.accepts_tokens
-    plain = SignInService(directory, "contoso.com", waiting_limit=1, dummy_hash=DUMMY)
+    plain = SignInService(directory, "contoso.com", waiting_limit=1, per_address=1, dummy_hash=DUMMY)
     assert not plain.accepts_tokens
     assert (await plain.token("anna", "token-anna", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
     plain.close()

@@ -155,6 +155,14 @@ def test_refusals(refusal: Refusal, text: str, server: str, answer: bytes) -> No
     assert events == [Credentials("LOGIN", "b]o b@x", password="secret")]
 
 
+def test_busy_sounds_temporary_and_counts_as_an_attempt() -> None:
+    """Whoever guesses faster than passwords are checked is closed like any other guesser."""
+    written, events, _ = play(front(sign_in_attempts=2), [b"a LOGIN b c\r\n" * 3], turn_away(Refusal.BUSY))
+    answer = b"a NO [UNAVAILABLE] Too many sign-ins at the moment. Please try again later.\r\n"
+    assert written == answer * 2 + b"* BYE Too many failed sign-ins\r\n"
+    assert events[-1] == Close("too many failed sign-ins")
+
+
 @pytest.mark.parametrize("mechanism", ["XOAUTH2", "OAUTHBEARER"])
 @pytest.mark.parametrize("dismissal", [b"\r\n", b"AQ==\r\n", b"*\r\n"])
 def test_refused_token_is_told_by_a_challenge(mechanism: str, dismissal: bytes) -> None:

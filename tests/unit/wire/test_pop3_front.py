@@ -223,6 +223,7 @@ def test_bad_responses_end_the_exchange_and_not_the_session(response: bytes) -> 
         (Refusal.OTHER_SERVER, b"-ERR [SYS/PERM] "),
         (Refusal.IN_USE, b"-ERR [IN-USE] "),
         (Refusal.LIMIT, b"-ERR [SYS/TEMP] "),
+        (Refusal.BUSY, b"-ERR [SYS/TEMP] "),
     ],
 )
 def test_each_refusal_has_its_code(refusal: Refusal, start: bytes) -> None:
@@ -255,6 +256,14 @@ def test_temporary_refusals_do_not_count_as_attempts() -> None:
     client = Client(make_front(sign_in_attempts=1), [Refusal.UNAVAILABLE] * 5)
     client.send(b"USER a\r\nPASS b\r\n" * 5)
     assert client.ended == ""
+
+
+def test_busy_counts_as_an_attempt() -> None:
+    """Whoever guesses faster than passwords are checked is closed like any other guesser."""
+    client = Client(make_front(sign_in_attempts=2), [Refusal.BUSY] * 3)
+    client.send(b"USER a\r\nPASS b\r\n" * 3)
+    assert client.output.count(b"-ERR [SYS/TEMP] Too many sign-ins") == 2
+    assert client.ended == "too many refused sign-ins"
 
 
 def test_a_refused_sign_in_forgets_the_name() -> None:
