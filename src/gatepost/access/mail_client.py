@@ -240,16 +240,13 @@ class MailClientLeg(asyncio.Protocol):
     def _refuse(self, refusal: Refusal, reason: str, text: str = "", server: str = "") -> None:
         """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
         door = self._door
-        line = door.log.warning if refusal is Refusal.UNAVAILABLE else door.log.info
-        line(
-            door.refused_event,
-            session=self.session,
-            client=self._address[0],
-            user=self._user,
-            refusal=refusal.value,
-            reason=reason,
-            attempts=list(self._failures),
-        )
+        client = self._address[0]
+        fields = {"session": self.session, "user": self._user, "refusal": refusal.value, "reason": reason}
+        if refusal is Refusal.BUSY:
+            door.busy_log.refused(client, **fields)
+        else:
+            line = door.log.warning if refusal is Refusal.UNAVAILABLE else door.log.info
+            line(door.refused_event, client=client, **fields, attempts=list(self._failures))
         self._outcome = "refused"
         self._reason = reason
         self._failures.clear()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
+from gatepost.access.busy_log import BusyLog
 from gatepost.access.mail_server import MailBack, MailFront
 from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts
@@ -68,6 +69,7 @@ class MailDoor:
         self.loop = asyncio.get_running_loop()
         self.event = f"{protocol.value}.session"
         self.refused_event = f"{protocol.value}.refused"
+        self.busy_log = BusyLog(log, self.refused_event, self.loop)
         self.pending: set[MailClientLeg] = set()
         self.relaying: set[MailClientLeg] = set()
         self.draining = False

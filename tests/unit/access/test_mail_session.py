@@ -85,6 +85,8 @@ async def test_busy_is_answered_late_and_ends_a_connection_that_goes_on() -> Non
             assert s.door.loop.time() - begin >= 0.049
         assert (await client.rest()).startswith(b"* BYE ")
         assert s.sign_in.clients == ["127.0.0.1"] * 2
+        (line,) = s.log_lines("imap.refused")
+        assert (line["client"], line["refusal"], line["count"]) == ("127.0.0.1", "busy", 1)
 
 
 async def test_a_server_that_is_down_is_unavailable_and_both_attempts_are_logged() -> None:

@@ -81,6 +81,8 @@ async def test_busy_is_answered_late_and_ends_a_strangers_connection() -> None:
     await world.pass_time(0.2)
     for client in (stranger, known):
         assert client.transport.take().startswith(b"HTTP/1.1 503 ")
+    lines = world.log.of("http.refused")
+    assert [(line["client"], line["status"], line["count"]) for line in lines] == [("192.0.2.7", 503, 1)]
     assert stranger.transport.closed
     assert not known.transport.closed
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
+from gatepost.access.busy_log import BusyLog
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
@@ -67,6 +68,7 @@ class HttpDoor:
         self.response_rules = response_rules()
         self.relays: set[HttpConnection] = set()
         self._admission = admission
+        self._busy = BusyLog(log, "http.refused", loop)
         self._legs: set[HttpConnection] = set()
         self._all_gone = asyncio.Event()
         self._connections: dict[str, ServerConnections] = {}
@@ -190,6 +192,14 @@ class HttpDoor:
             or (leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""),
             server=exchange.server_name if exchange is not None else "",
             request_id=leg.request_id().decode(),
+        )
+
+    def busy(self, leg: HttpClientLeg, reason: str) -> None:
+        """A request was refused because too many passwords are being checked: the lines for that are bounded."""
+        user = leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""
+        request_id = leg.request_id().decode()
+        self._busy.refused(
+            leg.address[0], session=leg.session, status=503, reason=reason, user=user, request_id=request_id
         )
 
     def request_done(

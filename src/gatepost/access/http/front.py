@@ -108,7 +108,10 @@ def _wrong(exchange: Exchange, reason: str) -> None:
 def _busy(exchange: Exchange, reason: str) -> None:
     """Temporary, but a connection that nobody has signed in on ends with it: those that guess must come again."""
     if not exchange.over:
-        exchange.refuse(503, reason or Verdict.BUSY.value, fields=RETRY_AFTER, close=not exchange.leg.settled)
+        exchange.end()
+        leg = exchange.leg
+        leg.door.busy(leg, reason or Verdict.BUSY.value)
+        leg.answer(503, fields=RETRY_AFTER, close=not leg.settled)
 
 
 def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
