@@ -188,6 +188,12 @@ class Service:
         """Process ids of the workers."""
         return [w.pid for w in self.status().workers]
 
+    def children(self) -> set[int]:
+        """Process ids of all that the supervisor has started and not seen end: workers, and a loader."""
+        assert self.process is not None
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         """The exit status of the supervisor."""
         assert self.process is not None

@@ -157,6 +157,47 @@ def test_second_sigterm_ends_at_once(service: Service) -> None:
     assert line.at_end()
 
 
+def test_renewal_or_reload_within_a_drain_starts_nothing(service: Service) -> None:
+    """SIGTERM, then SIGUSR2 and SIGHUP: no new worker, no new configuration; the drain ends as if they had not come."""
+    service.start()
+    line = Line(service.ports["imap"])
+    service.signal(signal.SIGTERM)
+    service.event("service.draining")
+    service.settings["workers"] = 3
+    service.write()
+    service.signal(signal.SIGUSR2)
+    service.signal(signal.SIGHUP)
+    assert line.ask("version") == "1"
+    line.close()
+    assert service.wait() == 0
+    assert len(service.events("worker.ready")) == 1
+    unwanted = ("service.renewing", "configuration.reloaded", "configuration.rejected")
+    assert [event for name in unwanted for event in service.events(name)] == []
+
+
+def test_stop_within_a_reload_wins(service: Service) -> None:
+    """SIGTERM while the new file is being read: what it asks for is neither opened nor started."""
+    service.start()
+    line = Line(service.ports["imap"])
+    service.settings["workers"] = 3
+    service.ports["pop3"] = free_ports(ADDRESS, 1)[0]
+    service.write()
+    workers = set(service.workers())
+    service.signal(signal.SIGHUP)
+    (loader,) = until(lambda: service.children() - workers, "the loader")
+    os.kill(loader, signal.SIGSTOP)
+    service.signal(signal.SIGTERM)
+    service.event("service.draining")
+    os.kill(loader, signal.SIGCONT)
+    until(lambda: service.children() == workers, "the end of the loader")
+    assert line.ask("version") == "1"
+    assert refused(service.ports["pop3"])
+    line.close()
+    assert service.wait() == 0
+    assert len(service.events("worker.ready")) == 1
+    assert service.events("configuration.reloaded") == []
+
+
 def test_reload_adds_and_removes_listeners(service: Service) -> None:
     """SIGHUP opens new endpoints and closes those that are gone; a session of a closed one goes on."""
     service.start()
