@@ -21,8 +21,9 @@ TEXTS = {
     503: "The service is not available at the moment. Please try again.",
     508: "The request came back to where it had been.",
 }
-RETRY_AFTER = b"Retry-After: 10\r\n"
-"""Seconds that a client waits after a temporary fault: a failover is over in this time."""
+RETRY_SECONDS = 10
+"""A client waits this long after a temporary fault: a failover is over in this time."""
+RETRY_AFTER = b"Retry-After: %d\r\n" % RETRY_SECONDS
 
 
 def answer(

@@ -20,6 +20,8 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
+    from gatepost.access.http.forms.session import Signed
+    from gatepost.access.http.identity import Identity
 
 WRITE_HIGH_WATER = 256 * 1024
 """Bytes of responses waiting for a slow client before the server is no longer read."""
@@ -31,8 +33,9 @@ class HttpClientLeg(HttpConnection):
     """One client connection."""
 
     __slots__ = (
-        "_ahead", "_dropped", "_looping", "_written_full", "authorization", "credentials", "forwarded", "last_host",
-        "last_path", "last_target", "lines_for", "origin", "sign_in_line",
+        "_ahead", "_dropped", "_looping", "_written_full", "authorization", "cookie_field", "cookies", "credentials",
+        "forwarded", "identity", "last_host", "last_path", "last_target", "lines_for", "origin", "own_cookies", "signed",
+        "sign_in_line",
     )  # fmt: skip
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
@@ -40,6 +43,15 @@ class HttpClientLeg(HttpConnection):
         self.authorization: bytes | None = None
         self.credentials: tuple[str, str] | None = None
         """What `authorization`, the last one seen, decodes to."""
+        self.cookie_field: bytes | None = None
+        self.cookies = b""
+        """What of `cookie_field`, the last one seen, goes on to servers."""
+        self.own_cookies: dict[bytes, bytes] = {}
+        """Cookies of ours in it, by name."""
+        self.signed: Signed | None = None
+        """What our sign-in cookie in it says, where it is good."""
+        self.identity: Identity | None = None
+        """Who the last request was from."""
         self.sign_in_line = b""
         self.lines_for: tuple[object, object] = (None, None)
         self.forwarded = b""

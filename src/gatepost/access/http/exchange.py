@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from gatepost.access.http.answers import RETRY_AFTER
-from gatepost.access.http.basic import basic_line, name_line
+from gatepost.access.http import choosing, request_head
+from gatepost.access.http.answers import RETRY_SECONDS
+from gatepost.access.http.choosing import Choice
+from gatepost.access.http.identity import Identity
+from gatepost.access.http.redirects import redirect
+from gatepost.access.http.refusals import refusal, status_of
 from gatepost.access.http.response import Framing, binds, response_head
-from gatepost.directory.port import SignInResult, User
-from gatepost.organization.model import Protocol
-from gatepost.routing.decision import Cause, Decision, Proxy, Redirect, Serve
+from gatepost.organization.model import PathClass, Protocol
+from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, Refuse, Serve, Target
+from gatepost.wire.activesync import follows_451
 from gatepost.wire.http_body import LAST_CHUNK, chunk
+from gatepost.wire.http_fields import passed_value
 from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 
 if TYPE_CHECKING:
@@ -26,8 +31,6 @@ if TYPE_CHECKING:
 
 REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH", b"PUT", b"DELETE"})
 """Methods that may be sent again when a kept connection turns out to be closed (RFC 9110 section 9.2.2)."""
-STATUS_OF_CAUSE = {Cause.NO_VIRTUAL_DIRECTORY: 404, Cause.OTHER_SITE: 403, Cause.NOT_SUPPORTED: 403}
-"""What a refused decision looks like; all other causes are temporary: 503."""
 
 _HTTPS = Protocol.HTTPS
 
@@ -36,26 +39,42 @@ class Exchange:
     """One request and its response. `over` is set when nothing may happen for it any more."""
 
     __slots__ = (
-        "_again", "_framing", "_head", "_keep", "_path", "_query", "_request_id", "_response_begun", "_route",
-        "_server", "_server_slow", "_status", "_timer", "_user", "_verbatim", "destination", "leg", "over",
+        "_again", "_choice", "_extra", "_framing", "_head", "_keep", "_path", "_response_begun", "_server",
+        "_server_slow", "_status", "_timer", "_verbatim", "collected", "destination", "identity", "kind", "leg",
+        "mailbox", "over", "query", "route",
     )  # fmt: skip
 
-    def __init__(self, leg: HttpClientLeg, path: bytes, query: bytes, route: str, *, verbatim: bool = False) -> None:
-        """`route` decides where to; with `verbatim` the server gets `path` unmapped."""
+    def __init__(
+        self,
+        leg: HttpClientLeg,
+        path: bytes,
+        query: bytes,
+        route: str,
+        kind: tuple[PathClass, str],
+        *,
+        verbatim: bool = False,
+    ) -> None:
+        """`route` decides where to; `kind` is its class and service; with `verbatim` the server gets `path` unmapped."""
         self.leg = leg
         self.over = False
+        self.kind = kind
+        self.query = query
+        self.route = route
+        self.collected: bytes | None = None
+        """The whole body, where it was wanted before the decision."""
         self.destination: Destination
+        self.identity: Identity
+        self.mailbox: Mailbox
+        """Whose server the request goes to: the user's own, or another that the request names."""
         self._path = path
-        self._query = query
-        self._route = route
         self._verbatim = verbatim
-        self._user: User | None = None
+        self._choice: Choice | None = None
+        self._extra = b""
         self._server: HttpServerLeg | None = None
         self._head = b""
         self._again = 0
         self._framing = Framing.AS_IS
         self._keep = True
-        self._request_id = b""
         self._response_begun = False
         self._server_slow = False
         self._status = 0
@@ -64,7 +83,7 @@ class Exchange:
     @property
     def server_name(self) -> str:
         """Name of the server that the request goes to; empty while it is not decided."""
-        return self.destination.server.name if self._user is not None and hasattr(self, "destination") else ""
+        return self.destination.server.name if hasattr(self, "destination") else ""
 
     @property
     def takes_body(self) -> bool:
@@ -76,36 +95,57 @@ class Exchange:
         """Whether the server's side has more of the body waiting than it should."""
         return self._server_slow
 
-    # --- whose, and where to
+    # --- where to
 
-    def signed_in(self, result: SignInResult) -> None:
-        """The request is this user's: find its server."""
-        assert result.user is not None
-        self._user = result.user
-        self.leg.count_user(result.user.name)
-        self._decide()
-
-    def _decide(self) -> None:
+    def decide(self) -> None:
+        """`identity` and `mailbox` are known: find the server."""
         leg = self.leg
-        door = leg.door
-        assert self._user is not None
-        decision = door.router.decide(_HTTPS, self._user.mailbox, self._route)
+        mailbox = self.mailbox
+        route = self.route
+        if self.kind[0] is PathClass.DEVICE:
+            version = passed_value(leg.reader.passed, b"ms-asprotocolversion")
+            follows = follows_451(version, leg.reader.method)
+            decision = leg.door.router.decide(
+                _HTTPS, mailbox, route, follows_451=follows, from_peer=leg.peer is not None
+            )
+        elif leg.peer is not None:
+            decision = leg.door.router.decide(_HTTPS, mailbox, route, from_peer=True)
+        else:
+            decision = leg.door.router.decide(_HTTPS, mailbox, route)
         if type(decision) is not Serve and type(decision) is not Proxy:
             self._not_ours(decision)
-            return
-        destination = self.destination = door.destination(decision.target)
+        elif len(decision.candidates) > 1:
+            choice = choosing.choose(self, decision)
+            if choice is not None:
+                self.chosen(choice)
+        else:
+            self._choice = None
+            self._go(decision.target)
+
+    def chosen(self, choice: Choice) -> None:
+        """The candidates are in order."""
+        self._choice = choice
+        target = choice.next()
+        assert target is not None  # there are at least two
+        self._go(target)
+
+    def _go(self, target: Target) -> None:
+        leg = self.leg
+        door = leg.door
+        destination = self.destination = door.destination(target)
         if destination.fault:
-            self.refuse(503, destination.fault, fields=RETRY_AFTER)
+            self.refuse(503, destination.fault)
             return
+        path = self._path if self._verbatim else destination.server_path(self._path)
         try:
-            self._head = self._build()
+            self._head = request_head.build(self, path, self.query)
         except HeadFault as fault:
             self.refuse(fault.status, fault.reason, close=fault.status == 400)
             return
         pinned = leg.pinned
         if pinned is not None:
             leg.pinned = None
-            if pinned.pool is destination.pool and pinned.bound_to == self._user.name and not pinned.closed:
+            if pinned.pool is destination.pool and pinned.bound_to == self.user_name and not pinned.closed:
                 self.connected(pinned)
                 return
             pinned.abandon()
@@ -115,15 +155,13 @@ class Exchange:
         else:
             destination.pool.ask(self)
 
-    def _not_ours(self, decision: Decision) -> None:
+    def _not_ours(self, decision: Redirect | Refuse) -> None:
         if isinstance(decision, Redirect):
-            location = decision.location.encode("ascii", "ignore")
+            status, fields, kind, body = redirect(self.leg, decision, self._path, self.query)
             self.end()
-            self.leg.answer(307, b"", fields=b"Location: %b\r\n" % location)
+            self.leg.answer(status, body, fields=fields + self._extra, content_type=kind)
             return
-        assert not isinstance(decision, Serve | Proxy)
-        status = STATUS_OF_CAUSE.get(decision.cause, 503)
-        self.refuse(status, decision.message, fields=RETRY_AFTER if status == 503 else b"")
+        self.refuse(status_of(decision.cause), decision.message, cause=decision.cause)
 
     # --- waiting for a connection (the pool's side)
 
@@ -147,20 +185,31 @@ class Exchange:
     def _waited(self) -> None:
         self._timer = None
         if not self.over:
-            self.refuse(503, "all connections to the server are in use", fields=RETRY_AFTER)
+            self.refuse(503, "all connections to the server are in use", cause=Cause.BUSY)
 
     def unreachable(self, reason: str, *, refused: bool) -> None:
-        """No connection was to be had. The mailbox may have moved meanwhile: ask once more where it is (C10)."""
+        """No connection was to be had: try the next candidate, or ask once more where the mailbox is (C10)."""
         if self.over:
             return
-        assert self._user is not None
-        if refused and not self._again:
-            self._again = 1
-            decision = self.leg.door.router.decide(_HTTPS, self._user.mailbox, self._route)
-            if isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name:
-                self._decide()
+        if refused:
+            leg = self.leg
+            leg.door.health.failed(self.destination.server.name, self.kind[1], leg.address[0], reason)
+            following = self._choice.next() if self._choice is not None else None
+            if following is not None:
+                self._go(following)
                 return
-        self.refuse(503, f"{self.destination.server.name}: {reason}", fields=RETRY_AFTER)
+            if not self._again and self._moved():
+                self._again = 1
+                self.decide()
+                return
+        cause = Cause.NO_ANSWER if refused else Cause.BUSY
+        self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
+
+    def _moved(self) -> bool:
+        """Whether the decision is another one by now."""
+        leg = self.leg
+        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.route, from_peer=leg.peer is not None)
+        return isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name
 
     # --- the request
 
@@ -172,66 +221,6 @@ class Exchange:
         server.transport.write(self._head)
         if leg.body is not None:
             leg.pump()
-
-    def _build(self) -> bytes:
-        """The head for the server: nothing of the client's framing or of its word on itself is in it."""
-        leg = self.leg
-        reader = leg.reader
-        destination = self.destination
-        kept = reader.kept
-        path = self._path if self._verbatim else destination.server_path(self._path)
-        if path is None:
-            raise HeadFault(400, "an ambiguous path")
-        if leg.lines_for != (destination, self._user):
-            leg.sign_in_line = self._sign_in_line()
-            leg.lines_for = (destination, self._user)
-        request_id = self._request_id = leg.request_id()
-        parts = [
-            reader.method, b" ", path, self._query, b" HTTP/1.1\r\nHost: ", destination.host, b"\r\n", *reader.passed,
-            leg.forwarded, leg.sign_in_line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
-        ]  # fmt: skip
-        if len(kept) > 2:
-            self._add_kept(parts, kept)
-        parts.append(leg.door.via_line)
-        if reader.chunked:
-            parts.append(b"Transfer-Encoding: chunked\r\n\r\n")
-        elif leg.body is not None or b"content-length" in kept:
-            parts.append(b"Content-Length: %d\r\n\r\n" % reader.length)
-        else:
-            parts.append(b"\r\n")
-        return b"".join(parts)
-
-    def _add_kept(self, parts: list[bytes], kept: dict[bytes, bytes]) -> None:
-        """Fields that need a look before they go on."""
-        leg = self.leg
-        host = kept.get(b"host", b"")
-        if b"destination" in kept:
-            url = self.destination.server_url(kept[b"destination"], host)
-            if url is None:
-                raise HeadFault(502, "the destination is on another server")
-            parts.append(b"Destination: %b\r\n" % url)
-        if b"if" in kept:
-            parts.append(b"If: %b\r\n" % self.destination.server_conditions(kept[b"if"], host))
-        if b"via" in kept:
-            if leg.door.has_passed(kept[b"via"]):
-                raise HeadFault(508, "the request has been here before")
-            parts.append(b"Via: %b\r\n" % kept[b"via"])
-        if b"expect" in kept and leg.body is not None and not leg.reader.http_1_0:
-            parts.append(b"Expect: 100-continue\r\n")
-        if leg.reader.upgrade:
-            parts.append(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % leg.reader.upgrade)
-
-    def _sign_in_line(self) -> bytes:
-        user = self._user
-        credentials = self.leg.credentials
-        assert user is not None
-        assert credentials is not None
-        if not self.destination.with_header:
-            return basic_line(user.server_login, credentials[1])
-        line = name_line(self.destination.server.sign_in.http_header, user.server_login)
-        if line is None:
-            raise HeadFault(503, "the user's name at the server fits no header")
-        return line
 
     def request_body(self, payload: bytes, *, last: bool) -> None:
         """A piece of the request's body."""
@@ -262,13 +251,16 @@ class Exchange:
         status = self._status = reader.status
         if status == 401 or status == 407:
             # The user was judged right here: this is between the server and us (field case 76).
-            self.refuse(503, "the server refused our sign-in", fields=RETRY_AFTER)
+            self.refuse(503, "the server refused our sign-in")
             return False
         if len(reader.kept) > 1 and binds(reader.kept):
-            server.bind(self._user.name if self._user is not None else "")
+            server.bind(self.user_name)
         self._keep = not (leg.reader.close or leg.body is not None or leg.door.draining)
+        if self._choice is not None:
+            self._extra += self._choice.taken(self, self.destination.target)
+            self._choice = None
         framing, parts = response_head(
-            reader, leg, self.destination, self._request_id, bodiless=bodiless, keep=self._keep
+            reader, leg, self.destination, leg.request_id(), bodiless=bodiless, keep=self._keep, extra=self._extra
         )
         self._framing = framing
         self._response_begun = True
@@ -298,7 +290,7 @@ class Exchange:
         else:
             server.pool.give_back(server, leg.door.loop.time())
         if leg.door.log_requests:
-            leg.door.request_done(leg, self._status, self._route, self)
+            leg.door.request_done(leg, self._status, self.route, self)
         leg.exchange_over(keep=self._keep and self._framing is not Framing.UNTIL_CLOSE)
 
     def switched(self, server: HttpServerLeg, reader: ResponseReader, rest: bytes) -> None:
@@ -311,12 +303,12 @@ class Exchange:
         protocol = upgradable(reader.kept.get(b"upgrade", b""))
         head = (
             reader.status_line, *reader.passed, b"Connection: Upgrade\r\nUpgrade: %b\r\n" % protocol,
-            self.destination.response_lines, self._request_id, END, rest,
+            self.destination.response_lines, leg.request_id(), END, rest,
         )  # fmt: skip
         leg.write(b"".join(head))
         if leg.door.log_requests:
             self._status = 101
-            leg.door.request_done(leg, self._status, self._route, self)
+            leg.door.request_done(leg, self._status, self.route, self)
         self.over = True
         self._server = None
         leg.start_relay(server)
@@ -336,10 +328,11 @@ class Exchange:
         elif lost is not None and lost.used and not self._again and self._may_repeat():
             # A kept connection that the server closed just then: nothing came of the request (field case 19).
             self._again = 1
-            self._decide()
+            self.decide()
         else:
-            fields = b"" if bad else RETRY_AFTER
-            self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", fields=fields)
+            leg.door.health.failed(self.destination.server.name, self.kind[1], leg.address[0], reason)
+            cause = None if bad else Cause.NO_ANSWER
+            self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 
     def _may_repeat(self) -> bool:
         reader = self.leg.reader
@@ -354,12 +347,16 @@ class Exchange:
         else:
             self.refuse(status, reason, close=close)
 
-    def refuse(self, status: int, reason: str, *, fields: bytes = b"", close: bool = False) -> None:
-        """End the exchange with an answer of our own and a log line."""
+    def refuse(self, status: int, reason: str, *, cause: Cause | None = None, close: bool = False) -> None:
+        """End the exchange with an answer of our own, in the form that this kind of client understands, and a log line."""
         self.end()
         leg = self.leg
         leg.door.refused(leg, status, reason, self)
-        leg.answer(status, fields=fields, close=close)
+        accept = passed_value(leg.reader.passed, b"accept") or b""
+        status, fields, kind, body = refusal(
+            self.kind[0], self.kind[1], status, cause, reason, RETRY_SECONDS, accept, leg.reader.method
+        )
+        leg.answer(status, body, fields=fields + self._extra, content_type=kind, close=close)
 
     def expired(self) -> None:
         """The time for the response, or for the next piece of a body, is over."""
@@ -369,7 +366,7 @@ class Exchange:
         elif self.leg.body is not None and self._server is not None:
             self.refuse(408, "the body took too long", close=True)
         else:
-            self.refuse(503, "no response in time", fields=RETRY_AFTER)
+            self.refuse(503, "no response in time", cause=Cause.NO_ANSWER)
 
     def client_gone(self) -> None:
         """The client has closed: the server need not go on (field case 21)."""
@@ -402,9 +399,13 @@ class Exchange:
     @property
     def user_name(self) -> str:
         """Canonical name of the user, once signed in."""
-        return self._user.name if self._user is not None else ""
+        return self.identity.user.name if hasattr(self, "identity") else ""
 
     @property
     def request_id(self) -> str:
-        """The id that server and client were given, or empty."""
-        return self._request_id.decode()
+        """The id that server and client were given."""
+        return self.leg.request_id().decode()
+
+    def add_fields(self, fields: bytes) -> None:
+        """Complete header lines for the response, such as a renewed cookie."""
+        self._extra += fields

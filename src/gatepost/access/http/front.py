@@ -1,16 +1,22 @@
-"""The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?"""
+"""The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
+
+    begin ─► (peer's assertion | sign-in cookie | Basic) ─► onward.go: what it asks for, and where to
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http import well_known
+from gatepost.access.http import health_page, onward, well_known
 from gatepost.access.http.answers import RETRY_AFTER, challenge
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
+from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import PathClass, Protocol
+from gatepost.routing.outcome import Cause
+from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
 from gatepost.wire.http_path import read_path
 
@@ -40,32 +46,99 @@ def begin(leg: HttpClientLeg) -> None:
             return
         path, query, route = read_path(target)
         leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
-        leg.forwarded = _forwarded_lines(leg, host)
-        if not well_known.concerns(route) and host is not None:
+        leg.forwarded = b"" if leg.peer is not None else _forwarded_lines(leg, host)
+        if host is not None and not _concerns_us(leg, route):
             leg.last_host, leg.last_target, leg.last_path = host, reader.target, (path, query, route)
     if not leg.tls and not door.clear_passwords:
         leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), path, query))
         return
-    if route is not leg.last_path[2] and well_known.concerns(route) and well_known.answer(leg, route, query):
+    cookie = kept.get(b"cookie")
+    if cookie != leg.cookie_field:
+        _read_cookies(leg, cookie)
+    if route is not leg.last_path[2] and _answered_by_us(leg, route, query):
         return
-    authorization = kept.get(b"authorization")
+    _identify(leg, path, query, route)
+
+
+def _concerns_us(leg: HttpClientLeg, route: str) -> bool:
+    return well_known.concerns(route) or leg.door.forms.concerns(route) or health_page.concerns(route)
+
+
+def _answered_by_us(leg: HttpClientLeg, route: str, query: bytes) -> bool:
+    """Pages that need nobody signed in. Peers ask for none of them but health."""
+    if health_page.concerns(route) and health_page.answer(leg, route):
+        return True
+    if leg.peer is not None:
+        return False
+    if leg.door.forms.concerns(route) and leg.door.forms.answer(leg, route, query):
+        return True
+    return well_known.concerns(route) and well_known.answer(leg, route, query)
+
+
+def _read_cookies(leg: HttpClientLeg, field: bytes | None) -> None:
+    """Take our own cookies out: servers never see them."""
+    leg.cookie_field = field
+    leg.cookies, leg.own_cookies = (b"", {}) if field is None else take_own(field)
+    value = leg.own_cookies.get(SIGN_IN)
+    leg.signed = leg.door.forms.open(value) if value is not None and leg.peer is None else None
+    leg.lines_for = (None, None)
+
+
+def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None:
+    """Whose request is it? Everything from here on has somebody to answer for it."""
+    door = leg.door
+    kind = door.router.path_class(route)
+    if leg.peer is not None:
+        identity = door.peers.identity(leg)
+        if identity is not None:
+            onward.go(_exchange(leg, path, query, route, kind), identity)
+        return
+    if leg.signed is not None:
+        verdict = door.forms.still_good(leg)
+        if verdict is not None and verdict.verdict is _SIGNED_IN:
+            exchange = _exchange(leg, path, query, route, kind)
+            exchange.add_fields(door.forms.renewal(leg, query))
+            onward.go(exchange, _identity(leg, verdict, Way.FORMS, leg.signed.session.password))
+            return
+        if verdict is not None and verdict.verdict is Verdict.UNAVAILABLE:
+            _exchange(leg, path, query, route, kind).refuse(503, verdict.reason, cause=Cause.BUSY)
+            return
+    authorization = leg.reader.kept.get(b"authorization")
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
         leg.lines_for = (None, None)
-    credentials = leg.credentials
-    if credentials is None:
-        ask_to_sign_in(leg, "no credentials")
+    if leg.credentials is None or not door.forms.takes_basic(route):
+        if kind[0] is PathClass.INTERACTIVE and door.forms.shows_page(route):
+            door.forms.ask(leg, path, query)
+        else:
+            ask_to_sign_in(leg, "no credentials")
         return
-    jmap = well_known.directory_path(door.configuration.organization, "jmap") if route == well_known.JMAP else None
-    exchange = leg.exchange = Exchange(leg, path, query, jmap or route, verbatim=jmap is not None)
-    result = door.sign_in.password_now(credentials[0], credentials[1], _HTTPS)
+    exchange = _exchange(leg, path, query, route, kind)
+    name, password = leg.credentials
+    result = door.sign_in.password_now(name, password, _HTTPS)
     if result is None:
-        tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
+        tasks.start(_check(exchange, leg.credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
-        exchange.signed_in(result)
+        onward.go(exchange, _identity(leg, result, Way.BASIC, password))
     else:
-        _judged(exchange, result, door.loop.time())
+        _judged(exchange, result, door.loop.time(), password)
+
+
+def _exchange(leg: HttpClientLeg, path: bytes, query: bytes, route: str, kind: tuple[PathClass, str]) -> Exchange:
+    jmap = leg.door.jmap_path if route == well_known.JMAP else None
+    exchange = leg.exchange = Exchange(leg, path, query, jmap or route, kind, verbatim=jmap is not None)
+    return exchange
+
+
+def _identity(leg: HttpClientLeg, result: SignInResult, way: Way, password: str) -> Identity:
+    """The same object while nothing changes, so that what was worked out for it still stands."""
+    user = result.user
+    assert user is not None
+    known = leg.identity
+    if known is None or known.user is not user or known.way is not way or known.password != password:
+        known = leg.identity = Identity(user, way, password)
+    return known
 
 
 async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
@@ -75,16 +148,16 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
         result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
-    _judged(exchange, result, started)
+    _judged(exchange, result, started, credentials[1])
 
 
-def _judged(exchange: Exchange, result: SignInResult, started: float) -> None:
+def _judged(exchange: Exchange, result: SignInResult, started: float, password: str) -> None:
     if exchange.over:
         return
     leg = exchange.leg
     verdict = result.verdict
-    if verdict is _SIGNED_IN and result.user is not None:
-        exchange.signed_in(result)
+    if verdict is _SIGNED_IN:
+        onward.go(exchange, _identity(leg, result, Way.BASIC, password))
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door
@@ -96,7 +169,7 @@ def _judged(exchange: Exchange, result: SignInResult, started: float) -> None:
     elif verdict is Verdict.PROTOCOL_NOT_ALLOWED:
         exchange.refuse(403, result.reason or verdict.value)
     else:
-        exchange.refuse(503, result.reason or verdict.value, fields=RETRY_AFTER)
+        exchange.refuse(503, result.reason or verdict.value)
 
 
 def _wrong(exchange: Exchange, reason: str) -> None:

@@ -32,10 +32,16 @@ def response_head(
     *,
     bodiless: bool,
     keep: bool,
+    extra: bytes = b"",
 ) -> tuple[Framing, list[bytes]]:
-    """How the body goes on, and the parts of the head with its empty line. `bodiless`: HEAD, 204, 304."""
+    """How the body goes on, and the parts of the head with its empty line. `bodiless`: HEAD, 204, 304.
+
+    `extra` are complete header lines of our own.
+    """
     kept = reader.kept
     parts = [reader.status_line, *reader.passed]
+    if extra:
+        parts.append(extra)
     if len(kept) > 1 or (kept and b"content-length" not in kept):
         _add_kept(parts, kept, destination, leg.origin)
     framing = Framing.AS_IS

@@ -1,0 +1,114 @@
+"""Which of a decision's candidates a request goes to (SPEC B1 to B3): affinity, health, and who is next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gatepost.access import tasks
+from gatepost.balancing.affinity import Affinity
+from gatepost.balancing.choice import order
+from gatepost.routing.outcome import Proxy, Serve, Target
+from gatepost.sharedstate.port import SharedStateUnavailable
+from gatepost.wire.activesync import device_key
+
+if TYPE_CHECKING:
+    from gatepost.access.http.exchange import Exchange
+
+MAX_TRIED = 3
+"""Candidates tried for one request: each may take `connect_seconds`, and the client waits."""
+
+
+class Choice:
+    """The order in which a request tries its candidates, and what to remember of the one that takes it."""
+
+    __slots__ = ("_affinity", "_device", "_kept", "_targets", "_tried")
+
+    def __init__(self, affinity: Affinity, targets: list[Target], kept: str | None, device: str) -> None:
+        self._affinity = affinity
+        self._targets = targets
+        self._kept = kept
+        self._device = device
+        self._tried = 0
+
+    def next(self) -> Target | None:
+        """The next server to try, None when there are no more."""
+        if self._tried >= min(len(self._targets), MAX_TRIED):
+            return None
+        self._tried += 1
+        return self._targets[self._tried - 1]
+
+    def taken(self, exchange: Exchange, target: Target) -> bytes:
+        """`target` answers: a `Set-Cookie` line where the client is to remember it, or nothing."""
+        if target.server == self._kept:
+            return b""
+        door = exchange.leg.door
+        if self._affinity is Affinity.FIRST_SERVER:
+            state = door.shared_state
+            if state is not None and self._kept is not None:
+                tasks.start(_quietly_move(exchange, self._device, target.server), "device moves")
+            return b""
+        if self._affinity in {Affinity.COOKIE, Affinity.COOKIE_OR_ADDRESS}:
+            return door.affinity_cookies.line(
+                exchange.leg.own_cookies, exchange.identity.user.name, exchange.kind[1], target.server
+            )
+        return b""
+
+
+async def _quietly_move(exchange: Exchange, device: str, server: str) -> None:
+    state = exchange.leg.door.shared_state
+    if state is not None:
+        try:
+            await state.move_server(device, server)
+        except SharedStateUnavailable:
+            return  # the store logs its own faults; the next request of the device tries again
+
+
+def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
+    """The order for a decision with several candidates; None: it is asked for, and `exchange.chosen` is called."""
+    leg = exchange.leg
+    door = leg.door
+    affinity = decision.affinity
+    kept: str | None = None
+    device = ""
+    if affinity is Affinity.FIRST_SERVER:
+        device = device_key(exchange.identity.user.name, exchange.query)
+        state = door.shared_state
+        if state is not None:
+            kept = state.known_server(device)
+            if kept is None:
+                tasks.start(_first(exchange, decision, device), f"{leg.session} device")
+                return None
+    elif affinity in {Affinity.COOKIE, Affinity.COOKIE_OR_ADDRESS}:
+        names = [target.server for target in decision.candidates]
+        kept = door.affinity_cookies.kept(leg.own_cookies, exchange.identity.user.name, exchange.kind[1], names)
+    return _ordered(exchange, decision, kept, device)
+
+
+def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Choice:
+    door = exchange.leg.door
+    service = exchange.kind[1]
+    by_name = {target.server: target for target in decision.candidates}
+    names = order(
+        list(by_name),
+        decision.affinity,
+        kept=kept,
+        address=exchange.leg.address[0],
+        user=device or exchange.identity.user.name,
+        turn=door.turn(),
+        healthy=lambda server: door.health.healthy(server, service),
+    )
+    return Choice(decision.affinity, [by_name[name] for name in names], kept, device)
+
+
+async def _first(exchange: Exchange, decision: Serve | Proxy, device: str) -> None:
+    """A device's first contact: all front ends must come to the same server."""
+    wanted = _ordered(exchange, decision, None, device).next()
+    state = exchange.leg.door.shared_state
+    kept = wanted.server if wanted is not None else None
+    if state is not None and wanted is not None:
+        try:
+            kept = await state.first_server(device, wanted.server)
+        except SharedStateUnavailable:
+            kept = wanted.server
+    if not exchange.over:
+        exchange.chosen(_ordered(exchange, decision, kept, device))

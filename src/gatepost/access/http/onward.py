@@ -1,0 +1,76 @@
+"""After the sign-in: is it answered here, whose mailbox does it concern, and then on its way (SPEC C8, C10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gatepost.access.http.collected import Collected
+from gatepost.access.http.other_mailbox import mailbox_for
+from gatepost.organization.model import PathClass
+from gatepost.wire.ews import anchor_mailbox, availability_target, explicit_logon, is_availability
+from gatepost.wire.http_fields import passed_value
+
+if TYPE_CHECKING:
+    from gatepost.access.http.exchange import Exchange
+    from gatepost.access.http.identity import Identity
+
+MAX_AUTODISCOVER = 16 * 1024
+"""Octets of an autodiscover request; clients send under 2 kB."""
+MAX_AVAILABILITY = 512 * 1024
+"""Octets of an Availability request: it may name a hundred mailboxes; a larger one goes by its user's mailbox."""
+AVAILABILITY = "as"
+EWS = "ews"
+AUTODISCOVER = "autodiscover"
+
+
+def go(exchange: Exchange, identity: Identity) -> None:
+    """The request of `exchange` is from `identity`."""
+    exchange.identity = identity
+    leg = exchange.leg
+    user = identity.user
+    leg.count_user(user.name)
+    exchange.mailbox = user.mailbox
+    path_class, service = exchange.kind
+    if path_class is PathClass.INTERACTIVE:
+        if "@" in exchange.route and (address := explicit_logon(exchange.route)) is not None:
+            exchange.mailbox = mailbox_for(leg.door, user, address)
+    elif path_class is PathClass.API and not _is_plain(exchange, service):
+        return
+    leg.door.slots.enter(exchange)
+
+
+def _is_plain(exchange: Exchange, service: str) -> bool:
+    """Whether a program's request can go on at once; otherwise it is answered, or waits for its body."""
+    leg = exchange.leg
+    if service == EWS or service == AVAILABILITY:
+        passed = leg.reader.passed
+        action = passed_value(passed, b"soapaction") or b""
+        if leg.reader.method == b"POST" and (service == AVAILABILITY or is_availability(action)):
+            if leg.reader.length <= MAX_AVAILABILITY:
+                Collected(leg, MAX_AVAILABILITY, lambda body: _availability(exchange, body), exchange.user_name).start()
+                return False
+        elif (anchor := passed_value(passed, b"x-anchormailbox")) is not None:
+            address = anchor_mailbox(anchor)
+            if address is not None:
+                exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
+    elif service == AUTODISCOVER and leg.door.answers_autodiscover(exchange.identity.user):
+        Collected(leg, MAX_AUTODISCOVER, lambda body: _autodiscover(exchange, body), exchange.user_name).start()
+        return False
+    return True
+
+
+def _availability(exchange: Exchange, body: bytes) -> None:
+    """By the mailbox that is asked about, request by request: no state, no affinity (SPEC B3)."""
+    leg = exchange.leg
+    leg.exchange = exchange
+    exchange.collected = body
+    address = availability_target(body)
+    if address is not None:
+        exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
+    leg.door.slots.enter(exchange)
+
+
+def _autodiscover(exchange: Exchange, body: bytes) -> None:
+    exchange.over = True
+    leg = exchange.leg
+    leg.door.autodiscover.answer(leg, exchange.identity.user, exchange.route, exchange.query, body)
