@@ -1,0 +1,29 @@
+"""Who a request is from, once that is known, and how it became known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gatepost.directory.port import User
+
+
+class Way(Enum):
+    """How the user was recognised; the word of log lines."""
+
+    BASIC = "basic"
+    FORMS = "forms"
+    """By the sealed cookie of the sign-in page (SPEC B6)."""
+    PEER = "peer"
+    """By the assertion of another front end (SPEC C11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A signed-in user. `password` is empty where it does not travel: a cookie without one, an assertion."""
+
+    user: User
+    way: Way
+    password: str = field(default="", repr=False)
+    via: tuple[str, ...] = ()
+    """Front ends that the request has passed already."""
