@@ -170,11 +170,12 @@ def _standard_directories(
     """
     by_hand = {directory.server for directory in written}
     return tuple(
-        directory for name, server in servers.items() if name not in by_hand for directory in _standard_set(server)
+        directory for name, server in servers.items() if name not in by_hand for directory in standard_set(server)
     )
 
 
-def _standard_set(server: Server) -> tuple[VirtualDirectory, ...]:
+def standard_set(server: Server) -> tuple[VirtualDirectory, ...]:
+    """What setting up `server` makes: counts while the file lists no virtual directory of it."""
     web = server.endpoint(Protocol.HTTPS)
     serves = Role.CLIENT_ACCESS in server.roles or (
         # Mailbox servers of 2007 and 2010 speak RPC; their web parts are on client access servers.

@@ -78,6 +78,30 @@ def load(
     return Loaded(configuration, findings.sorted(), organization)
 
 
+def load_organization(path: str, read: Read = read_file) -> Loaded:
+    """The organization that `path` holds or names, alone: no certificate and no secret is read, no front end built.
+
+    For whoever works on the organization where those files are not.
+    """
+    findings = Findings()
+    document = organization_document(path, read, findings)
+    if document is None:
+        return Loaded(None, findings.sorted())
+    files = Files(read, findings, datetime.now(UTC))
+    organization = _Load(document, files, None, front_end_required=False, alone=True).only_organization()
+    return Loaded(None, findings.sorted(), None if findings.errors else organization)
+
+
+def organization_document(path: str, read: Read, findings: Findings) -> Document | None:
+    """The file with the organization's tables: `path`, or the one that its `front_end.organization` names."""
+    main = parse(path, read, findings)
+    front_end = main.data.get("front_end") if main else None
+    other = front_end.get("organization") if isinstance(front_end, dict) else None
+    if main is None or not isinstance(other, str) or not other:
+        return main
+    return parse(main.beside(other), read, findings, (main, ("front_end", "organization")))
+
+
 @dataclass
 class _Load:
     """One load of a main file."""
@@ -86,6 +110,14 @@ class _Load:
     files: Files
     server_option: str | None
     front_end_required: bool
+    alone: bool = False
+    """Whether files that the organization names are left unread."""
+
+    def only_organization(self) -> Organization | None:
+        """The organization of the main file, whatever front end is in it."""
+        self.main.data.pop("front_end", None)
+        organization, _ = self._organization(self.main, self._shape(OrganizationFile, self.main))
+        return organization
 
     def run(self) -> tuple[Organization | None, FrontEnd | None]:
         """Organization and front end, each None when it is not there or cannot be built."""
@@ -166,7 +198,9 @@ class _Load:
         found = {}
         for name, server in table.servers.items():
             path = server.sign_in.master_password_file
-            if path:
+            if path and self.alone:
+                found[name] = "unread"
+            elif path:
                 key = ("servers", name, "sign_in", "master_password_file")
                 named = Named(document, key, path, f"server {name}", "the master password file")
                 password = self.files.password(named)
@@ -178,7 +212,7 @@ class _Load:
     def _server_authorities(self, document: Document, table: OrganizationFile) -> dict[str, bytes]:
         found = {}
         for name, server in table.servers.items():
-            if server.server_ca:
+            if server.server_ca and not self.alone:
                 key = ("servers", name, "server_ca")
                 named = Named(document, key, server.server_ca, f"server {name}", "the authorities' file")
                 read = self.files.certificates(named)

@@ -60,13 +60,22 @@ class Cause(Enum):
     NO_INTERNAL_URL = "no internal URL"
     NO_INTEGRATED = "no Integrated authentication"
     """The target's virtual directory lacks it (C3, C4, C5), or only Basic is to be had between front ends (C11)."""
+    NO_ANSWER = "no answer"
+    """The server, or every candidate, could not be reached or gave no answer."""
+    BUSY = "busy"
+    """Too much is under way, here or towards the server (B4)."""
     LOOP = "loop"
     """It came from a front end and would go to a front end again (C11)."""
 
     @property
     def temporary(self) -> bool:
         """Whether the client may try again later; never shown as a wrong password (field case 112)."""
-        return self in {Cause.NO_MAILBOX, Cause.NO_ACTIVE_COPY, Cause.NO_ENDPOINT, Cause.CONFIGURATION}
+        return self in _TEMPORARY
+
+
+_TEMPORARY = frozenset({
+    Cause.NO_MAILBOX, Cause.NO_ACTIVE_COPY, Cause.NO_ENDPOINT, Cause.CONFIGURATION, Cause.NO_ANSWER, Cause.BUSY,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ if a client forged it) or `KEPT`: taken out of the head and put in a table for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PASSED, DROPPED, KEPT = range(3)
 
@@ -79,3 +79,15 @@ def response_rules() -> FieldRules:
     """Rules for servers' responses: our own diagnostic fields replace theirs (SPEC C14)."""
     own = {b"x-feserver", b"x-beserver", b"x-targetbeserver", b"request-id", b"x-request-id"}
     return FieldRules(RESPONSE_KEPT, (HOP_BY_HOP | own) - {b"proxy-authenticate"})
+
+
+def passed_value(passed: Sequence[bytes], name: bytes) -> bytes | None:
+    """The first value of the field `name` (lower case) among those that pass; None when it is not there.
+
+    `passed` is a reader's list: name, separator, value, line end, again and again.
+    """
+    for i in range(0, len(passed), 4):
+        found = passed[i]
+        if len(found) == len(name) and found.lower() == name:
+            return passed[i + 2]
+    return None
