@@ -10,6 +10,8 @@ from gatepost.organization.faults import Path, error, warning
 from gatepost.organization.model import Server
 
 WHO = "front end"
+SERVER_MARK = "{server}"
+"""Stands for the server's name in lower case, so that front ends can share one file and have keys of their own."""
 
 
 def build_forms(document: Document, table: FormsTable, files: Files) -> Forms:
@@ -43,12 +45,15 @@ def build_peer_keys(document: Document, table: FrontEndTable, files: Files, serv
         message = "no organization_ca: nobody could be believed to be a peer"
         files.findings.add(document, error(("front_end", "organization_ca"), WHO, message, remedy))
         return None
-    named = Named(document, ("front_end", "peer_certificate"), table.peer_certificate, WHO, "the peer certificate")
+    word = server.name.lower() if server else ""
+    certificate = table.peer_certificate.replace(SERVER_MARK, word)
+    private_key = table.peer_private_key.replace(SERVER_MARK, word)
+    named = Named(document, ("front_end", "peer_certificate"), certificate, WHO, "the peer certificate")
     chain = files.certificates(named)
     key_file = Named(
         document,
         ("front_end", "peer_private_key" if table.peer_private_key else "peer_certificate"),
-        table.peer_private_key or table.peer_certificate,
+        private_key or certificate,
         WHO,
         "the peer private key",
     )

@@ -148,9 +148,10 @@ class FrontEndTable(Table):
     registry."""
     peer_certificate: str = Field(default="", examples=['"pki/cas-01-peer.crt"'])
     """File with the certificate that this front end shows other front ends, made by `gatepost ca issue`. Needed when
-    this server has a `peer` endpoint or another front end that it proxies to has one."""
+    this server has a `peer` endpoint or another front end that it proxies to has one. `{server}` in it stands for the
+    server's name in lower case."""
     peer_private_key: str = Field(default="", examples=['"pki/cas-01-peer.key"'])
-    """File with its private key, PEM. Empty: it is in the certificate's file."""
+    """File with its private key, PEM; `{server}` as above. Empty: it is in the certificate's file."""
     organization_ca: str = Field(default="", examples=['"pki/organization-ca.crt"'])
     """File with the organization's own CA, made by `gatepost ca init`: what a peer's certificate must be signed by."""
     limits: LimitsTable = LimitsTable()

@@ -1,13 +1,14 @@
-"""The sources' figure as data: three sites, three front ends, three mailbox servers, and one server of 2010.
+"""The sources' figure as data: three sites, their front ends and mailbox servers, and servers of 2010 and 2003.
 
-    usa (Internet-facing)        europe (Internet-facing)      asia
-    CAS-01   127.0.1.1           CAS-02   127.0.2.1            CAS-03   127.0.3.1
-    MBX-01   127.0.1.11          MBX-02   127.0.2.11           MBX-03   127.0.3.11   EX10-01 127.0.3.21
-    user1: DB01                  user2: DB02                   user3: DB03           user4
+    usa (Internet-facing)        europe (Internet-facing)      asia (not Internet-facing)
+    CAS-01   127.0.1.1           CAS-02   127.0.2.1            CAS-03 127.0.3.1 and CAS-04 127.0.3.2, an array
+    MBX-01   127.0.1.11          MBX-02   127.0.2.11           MBX-03   127.0.3.11
+    EX10-02  127.0.1.21          EX03-01  127.0.2.31           EX10-01  127.0.3.21
+    user1: DB01, user5: EX10-02  user2: DB02, user6: EX03-01   user3: DB03, user4: EX10-01
 
 Every mailbox server is reached in another way, so that the lab shows each: MBX-01 in clear with ID and XCLIENT, MBX-02
 by implicit TLS after a PROXY header, MBX-03 by STARTTLS with an authorization identity, EX10-01 with the user's own
-password.
+password. EX10-02 and EX03-01 have web parts only.
 """
 
 from __future__ import annotations
@@ -24,20 +25,38 @@ from gatepost.lab.toml_text import Table
 DOMAIN = "contoso.com"
 MASTER_USER = "gatepost"
 USER_HEADER = "X-Remote-User"
-FRONT_PORTS = {"imap": 143, "imaps": 993, "pop3": 110, "pop3s": 995, "https": 443}
+FRONT_PORTS = {"imap": 143, "imaps": 993, "pop3": 110, "pop3s": 995, "https": 443, "peer": 444}
 HIGH_PORT = 1000
 """Added to a port that only root may listen on: 1143, 1993, 1443."""
-WEB_SERVICES = ("owa", "ews")
+ACTIVESYNC = "Microsoft-Server-ActiveSync"
+WEB_SERVICES = {
+    "modern": ("owa", "ews"),
+    "2010": ("owa", ACTIVESYNC, "EWS", "AS"),
+    "2003": ("exchange", "public", "exchweb", ACTIVESYNC),
+}
+"""Services of a mailbox server's web part, by its version."""
+FRONT_SERVICES = ("owa", ACTIVESYNC, "EWS", "AS")
 SITES = {"usa": True, "europe": True, "asia": False}
 """Site to whether it faces the Internet."""
 LINKS = {"usa-europe": 10, "usa-asia": 20, "europe-asia": 30}
-FRONT_ENDS = {"CAS-01": ("usa", "127.0.1.1"), "CAS-02": ("europe", "127.0.2.1"), "CAS-03": ("asia", "127.0.3.1")}
+FRONT_ENDS = {
+    "CAS-01": ("usa", "127.0.1.1"),
+    "CAS-02": ("europe", "127.0.2.1"),
+    "CAS-03": ("asia", "127.0.3.1"),
+    "CAS-04": ("asia", "127.0.3.2"),
+}
+ARRAY = ("CAS-03", "CAS-04")
 MAILBOX_SERVERS = {
     "MBX-01": ("usa", "127.0.1.11"),
     "MBX-02": ("europe", "127.0.2.11"),
     "MBX-03": ("asia", "127.0.3.11"),
     "EX10-01": ("asia", "127.0.3.21"),
+    "EX10-02": ("usa", "127.0.1.21"),
+    "EX03-01": ("europe", "127.0.2.31"),
 }
+VERSIONS = {"EX10-01": "2010", "EX10-02": "2010", "EX03-01": "2003"}
+"""Servers that are not modern."""
+WEB_ONLY = frozenset({"EX10-02", "EX03-01"})
 OLD_SERVER = "EX10-01"
 COPIES = {"DB01": ("MBX-01", "MBX-02"), "DB02": ("MBX-02", "MBX-03"), "DB03": ("MBX-03", "MBX-01")}
 USERS = (
@@ -45,12 +64,24 @@ USERS = (
     LabUser(f"user2@{DOMAIN}", "second-pw", database="DB02"),
     LabUser(f"user3@{DOMAIN}", "third-pw", database="DB03"),
     LabUser(f"user4@{DOMAIN}", "fourth-pw", home_server=OLD_SERVER),
+    LabUser(f"user5@{DOMAIN}", "fifth-pw", home_server="EX10-02"),
+    LabUser(f"user6@{DOMAIN}", "sixth-pw", home_server="EX03-01"),
 )
 
 
 def fqdn(server: str) -> str:
     """A server's name in the organization's domain."""
     return f"{server.lower()}.{DOMAIN}"
+
+
+def external_name(site: str) -> str:
+    """The name that clients outside know an Internet-facing site by."""
+    return f"www.{site}.{DOMAIN}"
+
+
+def version(server: str) -> str:
+    """A mailbox server's version, as the file spells it."""
+    return VERSIONS.get(server, "modern")
 
 
 @dataclass
@@ -78,9 +109,9 @@ def choose_ports(*, root: bool, can: Callable[[str, int], bool] = can_listen) ->
     for server, (_, address) in FRONT_ENDS.items():
         ports.front[server] = {name: choose(server, address, port) for name, port in FRONT_PORTS.items()}
     for server, (_, address) in MAILBOX_SERVERS.items():
-        ports.mail[server] = MailPorts(*(choose(server, address, port) for port in MailPorts()))
-        if server != OLD_SERVER:
-            ports.web[server] = choose(server, address, FRONT_PORTS["https"])
+        if server not in WEB_ONLY:
+            ports.mail[server] = MailPorts(*(choose(server, address, port) for port in MailPorts()))
+        ports.web[server] = choose(server, address, FRONT_PORTS["https"])
     return ports
 
 
@@ -94,7 +125,7 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
     for name, (site, address) in MAILBOX_SERVERS.items():
         servers[name] = {
             "site": site,
-            "version": "2010" if name == OLD_SERVER else "modern",
+            "version": version(name),
             "roles": ["mailbox"],
             "fqdn": fqdn(name),
             "address": address,
@@ -113,13 +144,18 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
             name: {"copies": [{"server": server, "preference": n} for n, server in enumerate(copies, 1)]}
             for name, copies in COPIES.items()
         },
+        "arrays": {"asia": {"site": "asia", "fqdn": f"asia.{DOMAIN}", "members": list(ARRAY)}},
         "virtual_directories": [
-            _virtual_directory(name, service, ports) for name in ports.web for service in WEB_SERVICES
+            *(_virtual_directory(name, word, ports) for name in ports.web for word in WEB_SERVICES[version(name)]),
+            *(_front_directory(name, word, ports) for name in FRONT_ENDS for word in FRONT_SERVICES),
         ],
     }
 
 
 def _mailbox_endpoints(name: str, ports: Ports, *, builtin: bool) -> dict[str, Table]:
+    web = {"https": {"port": ports.web[name]}}
+    if name in WEB_ONLY:
+        return web
     mail = ports.mail[name]
     clear: dict[str, Table] = {
         "imap": {"port": mail.imap, "tls": "clear"},
@@ -138,13 +174,12 @@ def _mailbox_endpoints(name: str, ports: Ports, *, builtin: bool) -> dict[str, T
             "imap": clear["imap"] | {"tls": tls, "client_address": "id"},
             "pop3": clear["pop3"] | {"tls": tls, "client_address": "xclient"},
         }
-    web = {"https": {"port": ports.web[name]}} if name in ports.web else {}
     return endpoints | web
 
 
 def _sign_in(name: str, secrets: Path, *, builtin: bool) -> Table:
-    if name == OLD_SERVER:
-        return {"form": "user"}
+    if name in VERSIONS:
+        return {"form": "user", "http": "header", "http_header": USER_HEADER}
     form = "master-authzid" if name == "MBX-03" and not builtin else "master-name"
     return {
         "form": form,
@@ -168,6 +203,23 @@ def _virtual_directory(server: str, service: str, ports: Ports) -> Table:
     }
 
 
+def _front_directory(front_end: str, service: str, ports: Ports) -> Table:
+    """A front end's own: browsers get the sign-in page, peers proxy to it, and Internet-facing ones say their name."""
+    site, _ = FRONT_ENDS[front_end]
+    port = ports.front[front_end]["https"]
+    authority = fqdn(front_end) if port == FRONT_PORTS["https"] else f"{fqdn(front_end)}:{port}"
+    table: Table = {
+        "server": front_end,
+        "service": service,
+        "internal_url": f"https://{authority}/{service}",
+        "authentication": ["integrated", "basic", "forms"] if service == "owa" else ["integrated", "basic"],
+    }
+    if SITES[site]:
+        outside = external_name(site) if port == FRONT_PORTS["https"] else f"{external_name(site)}:{port}"
+        table["external_url"] = f"https://{outside}/{service}"
+    return table
+
+
 def front_end(directory: Path, *, user: str) -> Table:
     """The table `front_end` of `gatepost.toml`: one file for all, `--server` says which front end it is."""
     return {
@@ -178,6 +230,9 @@ def front_end(directory: Path, *, user: str) -> Table:
         "certificate": "pki/front.crt",
         "private_key": "pki/front.key",
         "server_ca": str(directory / "pki" / "ca.crt"),
+        "peer_certificate": "pki/peers/{server}.crt",
+        "peer_private_key": "pki/peers/{server}.key",
+        "organization_ca": "pki/organization/ca.crt",
         "workers": 2,
         "user": user,
         "limits": {"drain_seconds": 20.0},

@@ -17,7 +17,7 @@ from gatepost.lab import figure
 from gatepost.lab.greeting import greeting_message
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
-from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users
+from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users, run_gatepost
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
@@ -78,7 +78,7 @@ class Fleet:
         os.umask(0o022)
         self.directory.chmod(0o711)
         self.write_configuration()
-        for name in figure.MAILBOX_SERVERS:
+        for name in self.ports.mail:
             self.mailbox_servers[name] = self._mailbox_server(name)
         for name in self.ports.web:
             self.web_servers[name] = self._web_server(name)
@@ -110,7 +110,8 @@ class Fleet:
     def write_configuration(self) -> None:
         """Write `gatepost.toml`, `organization.toml`, certificates and secrets."""
         names = ["mail." + figure.DOMAIN, "autodiscover." + figure.DOMAIN]
-        names += [figure.fqdn(name) for name in figure.FRONT_ENDS]
+        names += [figure.external_name(site) for site, facing in figure.SITES.items() if facing]
+        names += [f"asia.{figure.DOMAIN}", *(figure.fqdn(name) for name in figure.FRONT_ENDS)]
         self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
         hidden = self.directory / "secrets"
         hidden.mkdir(mode=0o700)
@@ -121,7 +122,18 @@ class Fleet:
         front = {"front_end": figure.front_end(self.directory, user=user)}
         self.configuration.write_text(toml_text(front))
         tables = figure.organization(self.ports, hidden, builtin=self.builtin)
-        (self.directory / "organization.toml").write_text(toml_text(tables))
+        organization = self.directory / "organization.toml"
+        organization.write_text(toml_text(tables))
+        self._make_peers(organization)
+
+    def _make_peers(self, organization: Path) -> None:
+        """The organization's own CA, and what each front end shows the others."""
+        authority, peers = self.directory / "pki" / "organization", self.directory / "pki" / "peers"
+        run_gatepost("ca", "init", str(authority), "--name", figure.DOMAIN)
+        peers.mkdir()
+        for name in figure.FRONT_ENDS:
+            where = ("--config", str(organization), "--ca", str(authority), "--out", str(peers))
+            run_gatepost("ca", "issue", name, *where)
 
     def _hand_over_state(self) -> None:
         if self._other_account:
