@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import socket
 import threading
@@ -243,6 +244,32 @@ def test_port_in_use_keeps_the_old_configuration(service: Service) -> None:
     finding = next(e["finding"] for e in service.events("configuration.finding") if "pop3" in e["finding"])
     assert "Another process has this port" in finding
     assert Line(service.ports["imap"]).ask("version") == "1"
+
+
+def test_a_reload_without_descriptors_keeps_the_old_configuration(service: Service, scratch: Path) -> None:
+    """The supervisor may open no file: the reload is rejected, the service manager told so, the next one succeeds."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        path = scratch / f"notify-{next(_numbers)}"
+        manager.bind(str(path))
+        manager.settimeout(PATIENCE_SECONDS)
+        service.settings["log_file"] = "gatepost.log"
+        service.write()
+        service.start(environment={"NOTIFY_SOCKET": str(path)})
+        assert service.process is not None
+        service.event("worker.ready")
+        pid, before = service.process.pid, resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)
+        used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        lowest_free = next(number for number in itertools.count() if number not in used)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+        assert service.reload()["event"] == "configuration.rejected"
+        assert any("Too many open files" in e["finding"] for e in service.events("configuration.finding"))
+        assert Line(service.ports["imap"]).ask("version") == "1"
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert service.reload()["event"] == "configuration.reloaded"
+        told: list[str] = []
+        while len(told) < 5:
+            told.append(manager.recv(4096).decode().partition("\n")[0])
+        assert told == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1"]
 
 
 def test_number_of_workers_follows_the_file(service: Service) -> None:

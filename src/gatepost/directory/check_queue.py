@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
+
+from gatepost.organization.addresses import owner_of
 
 Work = Callable[[], bool]
-
-_HOST_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,3 @@ def _copy(ended: asyncio.Future[bool], to: asyncio.Future[bool]) -> None:
         to.set_exception(fault)
     else:
         to.set_result(ended.result())
-
-
-def owner_of(client: str) -> str:
-    """Whose a client address is: itself, or its /64 in IPv6. An IPv4 address mapped into IPv6 is the IPv4 address."""
-    try:
-        ip = ip_address(client.partition("%")[0])
-    except ValueError:
-        return client
-    if not isinstance(ip, IPv6Address):
-        return str(ip)
-    if ip.ipv4_mapped is not None:
-        return str(ip.ipv4_mapped)
-    return f"{IPv6Address(int(ip) >> _HOST_BITS << _HOST_BITS)}/{128 - _HOST_BITS}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 MAX_HOST_NAME = 253
@@ -13,6 +13,8 @@ MAX_HOST_NAME = 253
 
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _SEGMENT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+")
+_HOST_BITS = 64
+"""What one IPv6 subscriber gets at least (RFC 6177): a /64, to fill with addresses as it likes."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -101,3 +103,16 @@ def parse_http_url(text: str) -> HttpUrl:
         raise ValueError("has no valid host name")
     default = 443 if parts.scheme == "https" else 80
     return HttpUrl(parts.scheme, host, port or default, parts.path)
+
+
+def owner_of(client: str) -> str:
+    """Whose a client address is: itself, or its /64 in IPv6. An IPv4 address mapped into IPv6 is the IPv4 address."""
+    try:
+        ip = ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return f"{IPv6Address(int(ip) >> _HOST_BITS << _HOST_BITS)}/{128 - _HOST_BITS}"

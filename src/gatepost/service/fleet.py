@@ -109,7 +109,12 @@ class Fleet:
         for slot in self._slots:
             for worker in (slot.worker, slot.successor):
                 if worker is not None and worker.state in {State.STARTING, State.READY}:
-                    worker.channel.send(*message(slot.index))
+                    try:
+                        worker.channel.send(*message(slot.index))
+                    except OSError as fault:  # no descriptor to send a copy of
+                        self._log.error("worker.not_told", worker=worker.pid, slot=slot.index, reason=str(fault))
+                        self._rejected[f"a worker could not be told: {fault}"] = None
+                        continue
                     self._unconfirmed.add(worker)
         self._confirm(None)
 
@@ -149,10 +154,13 @@ class Fleet:
 
     def _spawn(self, slot: _Slot) -> WorkerProcess | None:
         slot.unanswered = 0
+        worker = None
         try:
             worker = WorkerProcess(slot.index, [self._core], os.environ, self._received, self._exited)
             worker.channel.send(*self._start_message(slot.index))
         except OSError as fault:  # no memory, no process table entry, no descriptor: may pass
+            if worker is not None:
+                worker.kill()  # it would wait for its first message
             self._log.error("worker.not_started", slot=slot.index, reason=str(fault))
             self._note_first_result(slot.index, str(fault))
             return None

@@ -53,9 +53,12 @@ async def load(path: str, server: str | None, version: int) -> Loaded:
     """Have a loader read `path`, with the rights of this process. Raises `Invalid` with every finding."""
     # -P: the current folder is no place to import from, least of all as root.
     arguments = [sys.executable, "-P", "-m", LOADER_MODULE, path, server or "", str(version)]
-    loader = await asyncio.create_subprocess_exec(
-        *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-    )
+    try:
+        loader = await asyncio.create_subprocess_exec(
+            *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+    except OSError as fault:  # no descriptor, no memory, no process table entry
+        raise Invalid([f"{path} could not be read: no loader could be started: {fault.strerror or fault}"]) from fault
     try:
         async with asyncio.timeout(LOAD_SECONDS):
             output, _ = await loader.communicate()

@@ -22,6 +22,11 @@ class Notifier:
         address = environment.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self.watchdog_seconds = _watchdog_seconds(environment)
+        self._sock: socket.socket | None = None
+        if self._address:
+            # Kept open: what is said when the process is out of descriptors matters most.
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._sock.settimeout(1.0)
 
     def ready(self, status: str) -> None:
         """Started, or a reload has ended."""
@@ -46,13 +51,17 @@ class Notifier:
         """A sign of life."""
         self._send("WATCHDOG=1")
 
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
     def _send(self, text: str) -> None:
-        if not self._address:
+        if self._sock is None:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-                sock.settimeout(1.0)
-                sock.sendto(text.encode(), self._address)
+            self._sock.sendto(text.encode(), self._address)
         except OSError:
             # The manager is away; its own time limits say what happens to the service.
             return

@@ -85,6 +85,7 @@ class Supervisor:
                 self._operators.close()
             if hasattr(self, "_writer"):
                 self._writer.close()
+            self._notifier.close()
             lock.release()
         return 0
 
@@ -214,7 +215,10 @@ class Supervisor:
                 self._log.error("configuration.rejected", version=self._loaded.configuration.version)
             else:
                 await self._apply(loaded, change)
-            self._notifier.ready(f"Serving as {self._loaded.configuration.front_end.server}")
+            finally:
+                # Whatever came of it: the service manager waits for the end of the reload.
+                if not self._is_ending():
+                    self._notifier.ready(f"Serving as {self._loaded.configuration.front_end.server}")
 
     def _is_ending(self) -> bool:
         return self._stop_signals > 0

@@ -64,7 +64,13 @@ class WorkerProcess:
                 command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0
             )
         self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            ours.close()
+            self._process.kill()
+            self._process.wait()
+            raise
         self._loop.add_reader(self._pidfd, self._exited)
         self.channel = Channel(self._loop, ours, self._received, self._hung_up)
 

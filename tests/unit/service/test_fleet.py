@@ -120,3 +120,25 @@ async def test_a_successor_that_is_ready_within_a_drain_is_drained_too(workers: 
     new.ends()
     old.ends()
     await asyncio.wait_for(draining, 5)
+
+
+async def test_without_descriptors_a_reload_is_an_objection_and_no_fault(workers: list[FakeWorker]) -> None:
+    """The supervisor is out of descriptors: workers that could not be told are named, the others are told."""
+    made, _ = await running(workers, 2)
+    workers[0].channel.fault = OSError(24, "Too many open files")
+    made.reload(reload_message)
+    assert [type(m) for m in workers[1].channel.sent] == [Start, Reload]
+    made._confirm(cast(Any, workers[1]))
+    (objection,) = await made.confirmed(5)
+    assert "Too many open files" in objection
+    made._ping_timer.cancel()
+
+
+async def test_a_worker_that_cannot_be_told_what_to_do_does_not_stay(workers: list[FakeWorker]) -> None:
+    """Its process is there, its first message is not: it is ended, and another is tried later."""
+    made, log = await running(workers, 1)
+    FakeWorker.next_fault = OSError(24, "Too many open files")
+    made.replace()
+    assert workers[1].killed
+    assert ("worker.not_started",) in [call.args for call in log.calls]
+    made._ping_timer.cancel()

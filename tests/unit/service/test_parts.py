@@ -127,6 +127,8 @@ def test_notifications_in_an_abstract_socket() -> None:
     assert environment == {}
     assert notifier.watchdog_seconds == 1.5
     notifier.watchdog()  # the manager is gone: no error
+    notifier.close()
+    notifier.watchdog()
 
 
 def test_watchdog_of_another_process_is_not_ours() -> None:

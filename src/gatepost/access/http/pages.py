@@ -46,10 +46,9 @@ PAGE_FIELDS = (
     b"frame-ancestors 'none'\r\n"
     b"X-Frame-Options: DENY\r\n"
     b"X-Content-Type-Options: nosniff\r\n"
-    b"Referrer-Policy: same-origin\r\n"
-    b"Cache-Control: no-store\r\n" % _HASH.encode()
+    b"Referrer-Policy: same-origin\r\n" % _HASH.encode()
 )
-"""Header lines of every page.
+"""Header lines of every page; that it is never stored stands in each of our answers already.
 
 `form-action` names no host: browsers apply it to redirects after a form too, and a user who has just signed in may be
 sent to another site's front end. With `no-referrer` browsers would send forms with `Origin: null`, which we refuse.
