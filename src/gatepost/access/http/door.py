@@ -59,6 +59,9 @@ class HttpDoor:
         client_context: Callable[[Server], ssl.SSLContext],
         log: Any,  # noqa: ANN401 - a structlog logger of whatever kind
         admission: Admission | None = None,
+        *,
+        health: HealthService | None = None,
+        shared_state: SharedState | None = None,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -77,6 +80,10 @@ class HttpDoor:
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._destinations: dict[int, Destination] = {}
         self._sweeps = 0
+        self._turns = count()
+        self.health = health or AllHealthy()
+        self.shared_state = shared_state
+        self.autodiscover = Autodiscover(self)
         self._configure(configuration, client_context)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -97,6 +104,10 @@ class HttpDoor:
         self.via_line = b"Via: 1.1 %b\r\n" % self.name
         self.request_rules = request_rules(s.sign_in.http_header for s in organization.servers.values())
         self._client_context = client_context
+        self.forms = FormsFlow(self)
+        self.peers = PeerEntrance(self)
+        self.affinity_cookies = AffinityCookies(self)
+        self.jmap_path = well_known.directory_path(organization, "jmap")
         self._pools = {}
         self._destinations = {}
         for name, connections in self._connections.items():
@@ -225,6 +236,20 @@ class HttpDoor:
     def new_request_id(self) -> bytes:
         """An id for one request, in the form of a GUID."""
         return b"%b%012x" % (self._request_prefix, next(self._numbers))
+
+    def turn(self) -> int:
+        """A number that grows with each call: whose turn it is where servers take turns."""
+        return next(self._turns)
+
+    def answers_autodiscover(self, user: User) -> bool:
+        """Whether this front end answers for the user's server, which does not answer itself."""
+        mailbox = user.mailbox
+        server = mailbox.home_server
+        if mailbox.database is not None:
+            active = self.router.view.active.get(mailbox.database)
+            server = active.server if active is not None else None
+        found = self.configuration.organization.servers.get(server) if server is not None else None
+        return found is None or own_answer(self.configuration.organization, found)
 
     def has_passed(self, via: bytes) -> bool:
         """Whether `Via` says that this front end has had the request before (SPEC C11)."""
