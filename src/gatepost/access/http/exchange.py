@@ -17,6 +17,7 @@ from gatepost.directory.port import SignInResult, User
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Cause, Decision, Proxy, Redirect, Serve
 from gatepost.wire.http_body import LAST_CHUNK, chunk
+from gatepost.wire.http_cookies import passed_line
 from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class Exchange:
             reader.method, b" ", path, self._query, b" HTTP/1.1\r\nHost: ", destination.host, b"\r\n", *reader.passed,
             leg.forwarded, leg.sign_in_line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
         ]  # fmt: skip
-        if len(kept) > 2:
+        if len(kept) > 2 or b"cookie" in kept:
             self._add_kept(parts, kept)
         parts.append(leg.door.via_line)
         if reader.chunked:
@@ -212,6 +213,8 @@ class Exchange:
             parts.append(b"Destination: %b\r\n" % url)
         if b"if" in kept:
             parts.append(b"If: %b\r\n" % self.destination.server_conditions(kept[b"if"], host))
+        if b"cookie" in kept:
+            parts.append(passed_line(kept[b"cookie"]))
         if b"via" in kept:
             if leg.door.has_passed(kept[b"via"]):
                 raise HeadFault(508, "the request has been here before")
