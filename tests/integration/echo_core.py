@@ -80,6 +80,9 @@ class EchoCore:
             for session in list(self.open):
                 session.transport.abort()
 
+    def counters(self) -> dict[str, int]:
+        return {"echoes": 0}
+
     def sessions(self) -> list[dict[str, Any]]:
         return [{"client": str(s.transport.get_extra_info("peername")), "object": object()} for s in self.open]
 

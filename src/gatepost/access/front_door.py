@@ -104,6 +104,10 @@ class FrontDoor:
         """One entry a client connection of any protocol."""
         return [entry for door in self._doors() for entry in door.sessions()]
 
+    def counters(self) -> dict[str, int]:
+        """What happened since the worker's start, and what happens now, as numbers."""
+        return self._http.counters()
+
     def _doors(self) -> list[MailDoor | HttpDoor]:
         return [*self._mail.values(), self._http]
 

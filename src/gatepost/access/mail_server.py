@@ -214,8 +214,9 @@ class MailServerLeg(asyncio.Protocol):
             elif type(event) is StartTls:
                 self._stop_timer()
                 self.transport.pause_reading()
-                if self._starting_tls is not None:
-                    self._starting_tls.set_result(None)
+                if self._starting_tls is None:
+                    self._starting_tls = self._loop.create_future()
+                self._starting_tls.set_result(None)
                 return
             elif type(event) is Failed:
                 self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE)
@@ -246,7 +247,8 @@ class MailServerLeg(asyncio.Protocol):
 
     async def wants_tls(self) -> None:
         """Until the machine asks for TLS, or the attempt is over."""
-        self._starting_tls = asyncio.get_running_loop().create_future()
+        if self._starting_tls is None:
+            self._starting_tls = self._loop.create_future()
         await self._starting_tls
 
     def tls_started(self, transport: asyncio.Transport) -> None:
@@ -281,6 +283,8 @@ async def open_server(
             ssl=context if name else None,
             server_hostname=name,
         )
+        if leg.closed:  # gone before we were told that it was there; nothing can be done with its transport
+            return await leg.done
         keep_alive(transport)
         if proxied and facts is not None:
             source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
@@ -288,7 +292,7 @@ async def open_server(
             if implicit:
                 transport = await _start_tls(loop, transport, leg, context, endpoint)
         leg.begin(transport)
-        if endpoint.tls is TlsMode.STARTTLS:
+        if endpoint.tls is TlsMode.STARTTLS and not leg.done.done():
             await leg.wants_tls()
             if not leg.done.done():
                 async with asyncio.timeout(limits.server_step_seconds):
@@ -324,6 +328,8 @@ async def _start_tls(
     endpoint: Endpoint,
 ) -> asyncio.Transport:
     assert context is not None
+    if transport.is_closing():  # the loop would raise RuntimeError
+        raise ConnectionResetError("closed before the TLS handshake")
     secure = await loop.start_tls(transport, leg, context, server_hostname=endpoint.tls_name)
     if secure is None:
         raise ConnectionResetError("closed during the TLS handshake")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration
-from gatepost.organization.model import Protocol
-from gatepost.routing.decision import Decision, Mailbox, Request, decide
+from gatepost.organization.model import PathClass, Protocol
+from gatepost.routing.decision import Decision, Mailbox, Request, decide, path_class
 
 MAX_REMEMBERED = 50_000
 """Decisions kept: databases and old home servers times protocols and first path segments. Cleared when full."""
+MAX_CLASSES = 1_000
+"""Classes of paths kept; clients may ask for any first segment, the directories' own are a few dozen."""
 
 
 class Router:
@@ -21,7 +23,8 @@ class Router:
         self._configuration = configuration
         self._view = view
         # Keyed by the mailbox's two words: hashing the dataclass itself runs Python code, for every request.
-        self._remembered: dict[tuple[Protocol, str | None, str | None, str], Decision] = {}
+        self._remembered: dict[tuple[Protocol, str | None, str | None, str, bool, bool], Decision] = {}
+        self._classes: dict[str, tuple[PathClass, str]] = {}
         self._segment_is_enough = _segment_is_enough(configuration)
 
     @property
@@ -34,31 +37,68 @@ class Router:
         self._configuration = configuration
         self._segment_is_enough = _segment_is_enough(configuration)
         self._remembered.clear()
+        self._classes.clear()
 
     def set_view(self, view: RegistryView) -> None:
         """Decide by another view of the registry from now on."""
         self._view = view
         self._remembered.clear()
 
-    def decide(self, protocol: Protocol, mailbox: Mailbox, path: str = "") -> Decision:
-        """The decision for a request by `protocol` for `mailbox`; `path` is the normalised path of an HTTP request."""
-        if path and self._segment_is_enough:
-            end = path.find("/", 1)
-            path = path if end < 0 else path[:end]
-        key = (protocol, mailbox.database, mailbox.home_server, path)
+    def decide(
+        self,
+        protocol: Protocol,
+        mailbox: Mailbox,
+        path: str = "",
+        *,
+        follows_451: bool = True,
+        from_peer: bool = False,
+    ) -> Decision:
+        """The decision for a request by `protocol` for `mailbox`; `path` is the normalised path of an HTTP request.
+
+        `follows_451` is false for devices that cannot follow 451 (C3), `from_peer` true for what came from another
+        front end (C11).
+        """
+        path = self._short(path)
+        key = (protocol, mailbox.database, mailbox.home_server, path, follows_451, from_peer)
         decision = self._remembered.get(key)
         if decision is None:
-            decision = self.decide_anew(protocol, mailbox, path)
+            decision = self.decide_anew(protocol, mailbox, path, follows_451=follows_451, from_peer=from_peer)
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = decision
         return decision
 
-    def decide_anew(self, protocol: Protocol, mailbox: Mailbox, path: str = "") -> Decision:
+    def decide_anew(
+        self,
+        protocol: Protocol,
+        mailbox: Mailbox,
+        path: str = "",
+        *,
+        follows_451: bool = True,
+        from_peer: bool = False,
+    ) -> Decision:
         """The same without memory."""
         active = self._view.active.get(mailbox.database) if mailbox.database is not None else None
-        request = Request(protocol, self._configuration.front_end.server, path)
+        request = Request(protocol, self._configuration.front_end.server, path, follows_451, from_peer)
         return decide(self._configuration.organization, request, mailbox, active)
+
+    def path_class(self, path: str) -> tuple[PathClass, str]:
+        """Who asks for `path` at this front end, and the case-folded word of its service: the form of answers."""
+        path = self._short(path)
+        found = self._classes.get(path)
+        if found is None:
+            if len(self._classes) >= MAX_CLASSES:
+                self._classes.clear()
+            found = path_class(self._configuration.organization, self._configuration.front_end.server, path)
+            self._classes[path] = found
+        return found
+
+    def _short(self, path: str) -> str:
+        """As much of `path` as decides: one entry of memory for all paths that share it."""
+        if path and self._segment_is_enough:
+            end = path.find("/", 1)
+            return path if end < 0 else path[:end]
+        return path
 
 
 def _segment_is_enough(configuration: Configuration) -> bool:

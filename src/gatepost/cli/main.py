@@ -20,6 +20,7 @@ COMMANDS = {
     "user": "Add, change, list, remove and import users.",
     "database": "Show the databases and move their active copies.",
     "explain": "Say where a user would be sent, and by which rules.",
+    "ca": "Make the certificates by which front ends know each other.",
     "serve": "Run the front end.",
     "lab": "Run a small organization on this machine to try things out.",
 }

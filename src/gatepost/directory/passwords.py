@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import secrets
 import unicodedata
+from hashlib import blake2b
 
 import argon2
 from argon2 import exceptions
@@ -137,6 +138,14 @@ def _decoded_length(text: str) -> int:
         return len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
     except ValueError:
         return -1
+
+
+def generation(password_hash: str, key: bytes) -> bytes:
+    """A digest that changes with the stored hash, and so with the password; with `key` nothing is told by it.
+
+    `key` is random, 16 bytes or more. What was signed in with a password is void when the digest has changed.
+    """
+    return blake2b(password_hash.encode(), key=key, digest_size=16, person=b"generation").digest()
 
 
 def has_other_cost(password_hash: str) -> bool:

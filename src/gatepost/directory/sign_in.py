@@ -3,6 +3,7 @@
     password_now ── name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
     password ── directory ── bounded, fair queue ── argon2 in threads ──► answer, remembered if right
     token ── verifier ── directory ──► answer
+    user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
 password). A changed password changes the stored hash, so an old success can never match again, nor one of another user
@@ -15,6 +16,7 @@ A master user's form (`user*master`) means nothing here: it is a name that nobod
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import secrets
 import time
@@ -44,6 +46,9 @@ REMEMBERED_SUCCESSES = 100_000
 
 REMEMBERED_NAMES = 100_000
 """Login names as clients write them, only of those that have signed in."""
+
+REMEMBERED_USERS = 100_000
+"""Users of sessions as the directory last told them, for the time while it is down."""
 
 SUCCESS_SECONDS = 300.0
 """A success is good for this long; then the password is checked by argon2 again."""
@@ -104,6 +109,9 @@ class SignInService:
         self._names: dict[str, _Known] = {}
         self._successes: dict[bytes, float] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._users: dict[str, tuple[User, float]] = {}
+        self.directory_changes = 0
+        """How often the directory has changed. While it has not, an answer of `user_of_session` still holds."""
         self._log = structlog.get_logger("gatepost")
         directory.on_change(self._directory_changed)
 
@@ -178,6 +186,30 @@ class SignInService:
             return SignInResult(_WRONG, reason="the token speaks for another user or none")
         if user.disabled:
             return SignInResult(_WRONG, reason="disabled")
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+
+    def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
+        """The user `name` (canonical) of a sign-in that lasts, without a password. Never raises.
+
+        `generation` is `passwords.generation` of the stored hash, with `key`, when they signed in: another password
+        since then, or a disabled or deleted user, and it is `Verdict.WRONG_CREDENTIALS`. While the directory is down
+        what it last said holds for `OUTAGE_SECONDS`.
+        """
+        try:
+            user = self._directory.find(name)
+        except DirectoryUnavailable as fault:
+            last, told = self._users.get(name, (None, 0.0))
+            if last is None or self._clock() - told > OUTAGE_SECONDS:
+                return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
+            user = last
+        else:
+            self._remember_user(name, user)
+        if user is None or user.name != name:
+            return SignInResult(_WRONG, reason="unknown user")
+        if user.disabled or not user.password_hash:
+            return SignInResult(_WRONG, reason="disabled" if user.disabled else "has no password")
+        if not hmac.compare_digest(generation, passwords.generation(user.password_hash, key)):
+            return SignInResult(_WRONG, reason="the password was changed")
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
 
     async def _judge(
@@ -268,8 +300,16 @@ class SignInService:
         signed_in = result if result.verdict is Verdict.SIGNED_IN else SignInResult(Verdict.SIGNED_IN, user)
         self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in)
 
+    def _remember_user(self, name: str, user: User | None) -> None:
+        self._users.pop(name, None)
+        if user is not None:
+            if len(self._users) >= REMEMBERED_USERS:
+                del self._users[next(iter(self._users))]
+            self._users[name] = (user, self._clock())
+
     def _directory_changed(self) -> None:
         self._names.clear()
+        self.directory_changes += 1
 
     def _digest_of(self, name: str, password_hash: str) -> blake2b:
         """A keyed digest that has taken in whose password it is; each part is preceded by its length."""

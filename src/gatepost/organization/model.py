@@ -328,6 +328,32 @@ class Organization:
             grouped.setdefault(directory.server, []).append(directory)
         return {name: tuple(sorted(found, key=lambda d: -len(d.path))) for name, found in grouped.items()}
 
+    @cached_property
+    def directories_by_prefix(self) -> dict[str, tuple[tuple[str, VirtualDirectory], ...]]:
+        """Each server's virtual directories with what a case-folded path, ended by a slash, must begin with."""
+        return {
+            name: tuple((directory.path.casefold().rstrip("/") + "/", directory) for directory in found)
+            for name, found in self.directories_by_server.items()
+        }
+
+    @cached_property
+    def client_access_by_site(self) -> dict[str, tuple[Server, ...]]:
+        """Each site's client access servers in one lasting order: newest version first, then by name."""
+        grouped: dict[str, list[Server]] = {}
+        for server in sorted(self.servers.values(), key=lambda s: (-s.version, s.name)):
+            if Role.CLIENT_ACCESS in server.roles:
+                grouped.setdefault(server.site, []).append(server)
+        return {site: tuple(found) for site, found in grouped.items()}
+
+    @cached_property
+    def array_of_server(self) -> dict[str, ClientAccessArray]:
+        """The array of each server that is in one; of several, the first."""
+        found: dict[str, ClientAccessArray] = {}
+        for array in self.arrays.values():
+            for member in array.members:
+                found.setdefault(member, array)
+        return found
+
     def site_of_address(self, address: str) -> Site | None:
         """The site whose longest subnet holds `address`, or None. Raises ValueError when it is no IP address."""
         ip: IPv4Address | IPv6Address = ip_address(address)

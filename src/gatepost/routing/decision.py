@@ -2,11 +2,24 @@
 
 `decide` is a pure function of an organization, the facts of one request and what the registry last said of the
 mailbox's database. It never raises for bad facts: whatever cannot be served is a `Refuse` with its reason.
+
+    decide ─► the mailbox's server (B5) ─┬─ 2003, HTTP ───────────────► old_mailboxes  C4, C7
+                                         ├─ /exchange of a newer one ─► old_mailboxes  C7
+                                         ├─ in this site ─────────────► same_site      C1
+                                         ├─ modern, elsewhere ────────► modern         C10, C12
+                                         ├─ 2007/2010 elsewhere, HTTP ► elsewhere      C2, C3, C5, C6, C8, C11
+                                         └─ old, elsewhere, mail ─────► mail_elsewhere C9
 """
 
 from __future__ import annotations
 
-from gatepost.organization.model import Edition, Organization, Protocol, Role, Server, Version, VirtualDirectory
+from gatepost.organization.model import Organization, Protocol, Server, Version
+from gatepost.routing.case import Case, refusal
+from gatepost.routing.directories import find_directory, path_class
+from gatepost.routing.elsewhere import decide_elsewhere
+from gatepost.routing.mail_elsewhere import decide_mail_elsewhere
+from gatepost.routing.modern import decide_modern
+from gatepost.routing.old_mailboxes import decide_2003, old_path
 from gatepost.routing.outcome import (
     ActiveCopy,
     Cause,
@@ -19,8 +32,11 @@ from gatepost.routing.outcome import (
     Request,
     Serve,
     Step,
+    StepKind,
     Target,
 )
+from gatepost.routing.same_site import serve_here
+from gatepost.routing.targets import mailbox_target
 
 __all__ = [
     "ActiveCopy",
@@ -34,43 +50,37 @@ __all__ = [
     "Request",
     "Serve",
     "Step",
+    "StepKind",
     "Target",
     "decide",
     "find_directory",
+    "path_class",
 ]
 
 
 def decide(organization: Organization, request: Request, mailbox: Mailbox, active: ActiveCopy | None) -> Decision:
     """The decision for one request. `active` is the registry's word for `mailbox.database`, None if it has none.
 
-    Rules, in this order: the mailbox's server (B5), the site (C1), then what its version allows across sites
-    (C9 for 2010 and older, C10 for modern). HTTP to 2010-or-older mailboxes in another site (C3 to C8) is refused as
-    not supported.
+    Its steps are all rules that were looked at; the last one, and only that one, is the rule taken.
     """
     steps: list[Step] = []
     front_end = organization.servers.get(request.front_end)
     if front_end is None:
-        return _refuse(steps, Cause.CONFIGURATION, "O1", f"front end {request.front_end} is not in the organization")
-    found = _mailbox_server(organization, mailbox, active, steps)
-    if isinstance(found, Refuse):
-        return found
-    server = found
-    epoch = active.epoch if active is not None and mailbox.database is not None else 0
-    same_site = server.site == front_end.site
-    where = "the same site" if same_site else f"another site than {front_end.name} ({front_end.site})"
-    version = server.version.word
-    steps.append(Step("C1", f"{server.name} (version {version}) is in site {server.site}: {where}"))
-    if same_site:
-        target = _target(organization, server, request, steps)
-        return target if isinstance(target, Refuse) else Serve(target, tuple(steps), epoch)
-    if server.version >= Version.MODERN:
-        steps.append(Step("C10", "a modern mailbox is reached from any front end, in any site"))
-        target = _target(organization, server, request, steps)
-        return target if isinstance(target, Refuse) else Proxy(target, tuple(steps), epoch)
-    if request.protocol is Protocol.HTTPS:
-        message = f"HTTP access to {version} mailboxes in another site is not supported here"
-        return _refuse(steps, Cause.NOT_SUPPORTED, "C3-C8", message)
-    return _old_mailbox_elsewhere(organization, request, front_end, server, steps)
+        message = f"front end {request.front_end} is not in the organization"
+        return refusal(steps, Cause.CONFIGURATION, "O1", message)
+    server = _mailbox_server(organization, mailbox, active, steps)
+    if isinstance(server, Refuse):
+        return server
+    case = Case(organization, request, front_end, server, steps)
+    if active is not None and mailbox.database is not None:
+        case.epoch = active.epoch
+    where = "the same site as" if case.same_site else f"another site than {front_end.site}, that of"
+    case.fact("C1", f"{server.name} (version {server.version.word}) is in site {server.site}: {where} {front_end.name}")
+    if server.name == front_end.name:
+        message = f"the mailbox's server {server.name} is this front end itself"
+        return case.refuse(Cause.CONFIGURATION, "O1", message)
+    decision = _web(case) if request.protocol is Protocol.HTTPS else _mail(case)
+    return _once(case, decision) if request.from_peer else decision
 
 
 def _mailbox_server(
@@ -80,99 +90,49 @@ def _mailbox_server(
     if mailbox.database is not None:
         if mailbox.database not in organization.databases:
             message = f"database {mailbox.database} is not in the organization"
-            return _refuse(steps, Cause.NO_MAILBOX, "B5", message)
+            return refusal(steps, Cause.NO_MAILBOX, "B5", message)
         if active is None or active.database != mailbox.database:
             message = f"database {mailbox.database} has no active copy"
-            return _refuse(steps, Cause.NO_ACTIVE_COPY, "B5", message)
+            return refusal(steps, Cause.NO_ACTIVE_COPY, "B5", message)
         name = active.server
         steps.append(Step("B5", f"database {mailbox.database} is active on {name} (epoch {active.epoch})"))
     elif mailbox.home_server is not None:
         name = mailbox.home_server
         steps.append(Step("B5", f"the mailbox is on its home server {name}"))
     else:
-        return _refuse(steps, Cause.NO_MAILBOX, "B5", "the user has no mailbox")
+        return refusal(steps, Cause.NO_MAILBOX, "B5", "the user has no mailbox")
     server = organization.servers.get(name)
     if server is None:
-        return _refuse(steps, Cause.CONFIGURATION, "O1", f"server {name} is not in the organization")
+        return refusal(steps, Cause.CONFIGURATION, "O1", f"server {name} is not in the organization")
     return server
 
 
-def _target(organization: Organization, server: Server, request: Request, steps: list[Step]) -> Target | Refuse:
-    """Where `server` answers this request."""
-    endpoint = server.endpoint(request.protocol)
-    directory = None
-    if request.protocol is Protocol.HTTPS:
-        directory = find_directory(organization, server.name, request.path)
-        if directory is None:
-            message = f"{server.name} has no virtual directory for {_first_segment(request.path)}"
-            return _refuse(steps, Cause.NO_VIRTUAL_DIRECTORY, "C10", message)
-        if not directory.internal_url:
-            message = f"virtual directory {directory.path} of {server.name} has no internal URL"
-            return _refuse(steps, Cause.CONFIGURATION, "O3", message)
-        steps.append(Step("O3", f"virtual directory {directory.path} is reached at {directory.internal_url}"))
-    if endpoint is None:
-        message = f"{server.name} has no endpoint for {request.protocol.value}"
-        return _refuse(steps, Cause.NO_ENDPOINT, "O1", message)
-    if directory is None:
-        at = f"{endpoint.address} port {endpoint.port} ({endpoint.tls.value})"
-        steps.append(Step("O1", f"{server.name} answers {request.protocol.value} at {at}"))
-    return Target(server.name, endpoint, directory, (directory.internal_url or "") if directory else "")
+def _web(case: Case) -> Decision:
+    """HTTP, by the mailbox's version and site."""
+    if case.server.version is Version.V2003:
+        return decide_2003(case)
+    old = old_path(case)
+    if old is not None:
+        return old
+    if case.same_site:
+        return serve_here(case)
+    return decide_modern(case) if case.server.version >= Version.MODERN else decide_elsewhere(case)
 
 
-def find_directory(organization: Organization, server: str, path: str) -> VirtualDirectory | None:
-    """The virtual directory of `server` with the longest path that is `path` or a parent of it, case ignored."""
-    folded = path.casefold()
-    for directory in organization.directories_by_server.get(server, ()):
-        prefix = directory.path.casefold()
-        if prefix == "/" or folded == prefix or folded.startswith(prefix + "/"):
-            return directory
-    return None
+def _mail(case: Case) -> Decision:
+    """IMAP and POP3."""
+    if case.same_site:
+        target = mailbox_target(case, "C1")
+        return target if isinstance(target, Refuse) else case.one("C1", target)
+    return decide_modern(case) if case.server.version >= Version.MODERN else decide_mail_elsewhere(case)
 
 
-def _old_mailbox_elsewhere(
-    organization: Organization, request: Request, front_end: Server, server: Server, steps: list[Step]
-) -> Decision:
-    """POP3 and IMAP4 of a 2010-or-older mailbox in another site (C9): the source refuses, a later edition proxies."""
-    peers = _client_access_servers(organization, server.site, request.protocol)
-    if organization.edition is Edition.SP2:
-        fit = [peer for peer in peers if peer.version <= front_end.version]
-        if fit:
-            steps.append(Step("C9", "edition sp2 lets POP3 and IMAP4 be proxied to the mailbox's site"))
-            steps.append(Step("C2", f"{fit[0].name} is a client access server there, not newer than {front_end.name}"))
-            target = _target(organization, fit[0], request, steps)
-            return target if isinstance(target, Refuse) else Proxy(target, tuple(steps))
-        if peers:
-            steps.append(Step("C2", f"every client access server of {server.site} is newer than {front_end.name}"))
-    if not peers:
-        message = f"no client access server of site {server.site} answers {request.protocol.value}"
-        return _refuse(steps, Cause.OTHER_SITE, "C2", message)
-    name = _public_name(organization, peers[0])
-    message = f"this mailbox is in another site, use {name}"
-    return _refuse(steps, Cause.OTHER_SITE, "C9", message, name)
-
-
-def _client_access_servers(organization: Organization, site: str, protocol: Protocol) -> list[Server]:
-    """Client access servers of `site` that answer `protocol`; newest first, so that the choice is stable."""
-    found = [
-        server
-        for server in organization.servers.values()
-        if server.site == site and Role.CLIENT_ACCESS in server.roles and server.endpoint(protocol) is not None
-    ]
-    return sorted(found, key=lambda server: (-server.version, server.name))
-
-
-def _public_name(organization: Organization, server: Server) -> str:
-    """The name that a client is told for `server`: its array's, else its own."""
-    for array in organization.arrays.values():
-        if server.name in array.members:
-            return array.fqdn
-    return server.fqdn
-
-
-def _first_segment(path: str) -> str:
-    return "/" + path.lstrip("/").partition("/")[0]
-
-
-def _refuse(steps: list[Step], cause: Cause, rule: str, message: str, server_name: str = "") -> Refuse:
-    steps.append(Step(rule, message))
-    return Refuse(cause, message, tuple(steps), server_name)
+def _once(case: Case, decision: Decision) -> Decision:
+    """A request is proxied between front ends once: what came from one goes to a mailbox's server, or nowhere (C11)."""
+    if isinstance(decision, Redirect):
+        ways = f"redirected to {decision.location}"
+    elif isinstance(decision, Proxy) and decision.target.server != case.server.name:
+        ways = f"proxied to {decision.target.server}"
+    else:
+        return decision
+    return case.refuse(Cause.LOOP, "C11", f"it came from a front end and would be {ways}")

@@ -78,12 +78,24 @@ _TEMPORARY = frozenset({
 })  # fmt: skip
 
 
+class StepKind(Enum):
+    """What a rule did to a decision. The value is the word of `explain`."""
+
+    FACT = "fact"
+    """It found something out, or holds; the decision goes on."""
+    PASSED_OVER = "passed over"
+    """It was looked at and does not apply."""
+    TAKEN = "taken"
+    """It is the decision: the last step of each, and only that one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a decision: the rule looked at and what came of it."""
 
     rule: str
     text: str
+    kind: StepKind = StepKind.FACT
 
 
 @dataclass(frozen=True, slots=True)

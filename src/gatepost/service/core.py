@@ -41,6 +41,10 @@ class Core(Protocol):
         """One dict a client session."""
         ...
 
+    def counters(self) -> dict[str, int]:
+        """Numbers for the operator, by name."""
+        ...
+
 
 CoreFactory = Callable[[Configuration, FilteringBoundLogger], Awaitable[Core]]
 """Called on the worker's loop, after privileges have been dropped."""

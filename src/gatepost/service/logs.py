@@ -184,7 +184,7 @@ def timestamp(now: float) -> str:
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 # JSON escapes control characters below U+0020 only. DEL, the C1 range, line separators and marks that turn the
 # direction of writing can deceive whoever reads the log in a terminal.
-_DECEIVING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_DECEIVING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def encode(event: Mapping[str, Any]) -> bytes:

@@ -204,6 +204,7 @@ class Worker:
             "sessions": len(sessions),
             "faults": self._faults.count,
             "log_lines_dropped": self._writer.dropped,
+            **self._core.counters(),
         }
         return StatusReply(self._configuration.version, counters, sessions[:MAX_SESSIONS_LISTED])
 

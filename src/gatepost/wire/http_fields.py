@@ -2,13 +2,14 @@
 
 A field is `PASSED` as it came, `DROPPED` (hop-by-hop, RFC 9110 section 7.6.1, or one that a server would believe
 if a client forged it) or `KEPT`: taken out of the head and put in a table for the machine that reads the head.
+`JUDGED` is passed line by line, unless its value says otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-PASSED, DROPPED, KEPT = range(3)
+PASSED, DROPPED, KEPT, JUDGED = range(4)
 
 HOP_BY_HOP = frozenset({
     b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
@@ -29,14 +30,19 @@ FORGEABLE_PREFIXES = (b"x-forwarded", b"x-backend", b"x-webobjects-")
 
 REQUEST_KEPT = frozenset({
     b"host", b"authorization", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect",
-    b"destination", b"if", b"via",
+    b"destination", b"if", b"via", b"cookie",
 })  # fmt: skip
 RESPONSE_KEPT = frozenset({
     b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"location", b"content-location",
     b"www-authenticate", b"persistent-auth", b"keep-alive",
 })  # fmt: skip
-REPEATABLE = frozenset({b"connection", b"upgrade", b"if", b"via", b"www-authenticate", b"keep-alive"})
-"""Kept fields that may come twice: their values are joined by commas. Any other twice is a fault."""
+RESPONSE_JUDGED = frozenset({b"set-cookie"})
+"""No server sets a cookie of ours."""
+REPEATABLE = {
+    b"connection": b", ", b"upgrade": b", ", b"if": b", ", b"via": b", ", b"www-authenticate": b", ",
+    b"keep-alive": b", ", b"cookie": b"; ",
+}  # fmt: skip
+"""Kept fields that may come twice, and what joins their values. Any other twice is a fault."""
 
 MAX_REMEMBERED = 1024
 """Spellings of names whose kind is remembered: a strange client cannot make the table grow."""
@@ -45,17 +51,24 @@ MAX_REMEMBERED = 1024
 class FieldRules:
     """The kind of a field by its name as it was spelled; remembered, since clients spell few names again and again."""
 
-    __slots__ = ("_dropped", "_kept", "_prefixes", "remembered")
+    __slots__ = ("_dropped", "_judged", "_kept", "_prefixes", "remembered")
 
-    def __init__(self, kept: frozenset[bytes], dropped: Iterable[bytes], prefixes: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self,
+        kept: frozenset[bytes],
+        dropped: Iterable[bytes],
+        prefixes: tuple[bytes, ...] = (),
+        judged: frozenset[bytes] = frozenset(),
+    ) -> None:
         self._kept = kept
+        self._judged = judged
         self._dropped = frozenset(dropped) - kept
         self._prefixes = prefixes
         self.remembered: dict[bytes, int] = {}
         """Kinds of names that were seen; look here first."""
 
     def kind(self, name: bytes) -> int:
-        """`PASSED`, `DROPPED` or `KEPT`, worked out anew."""
+        """`PASSED`, `DROPPED`, `KEPT` or `JUDGED`, worked out anew."""
         low = name.lower()
         if low in self._kept:
             kind = KEPT
@@ -63,7 +76,7 @@ class FieldRules:
         elif low in self._dropped or (self._prefixes and (b"_" in low or low.startswith(self._prefixes))):
             kind = DROPPED
         else:
-            kind = PASSED
+            kind = JUDGED if low in self._judged else PASSED
         if len(self.remembered) < MAX_REMEMBERED:
             self.remembered[name] = kind
         return kind
@@ -78,7 +91,7 @@ def request_rules(trusted_headers: Iterable[str]) -> FieldRules:
 def response_rules() -> FieldRules:
     """Rules for servers' responses: our own diagnostic fields replace theirs (SPEC C14)."""
     own = {b"x-feserver", b"x-beserver", b"x-targetbeserver", b"request-id", b"x-request-id"}
-    return FieldRules(RESPONSE_KEPT, (HOP_BY_HOP | own) - {b"proxy-authenticate"})
+    return FieldRules(RESPONSE_KEPT, (HOP_BY_HOP | own) - {b"proxy-authenticate"}, judged=RESPONSE_JUDGED)
 
 
 def passed_value(passed: Sequence[bytes], name: bytes) -> bytes | None:

@@ -12,7 +12,8 @@ import re
 
 import httptools
 
-from gatepost.wire.http_fields import KEPT, PASSED, REPEATABLE, FieldRules
+from gatepost.wire.http_cookies import sets_own
+from gatepost.wire.http_fields import JUDGED, KEPT, PASSED, REPEATABLE, FieldRules
 
 END = b"\r\n\r\n"
 MAX_TARGET = 8192
@@ -74,9 +75,11 @@ class _Reader:
             if earlier is None:
                 self.kept[name] = value.rstrip(b" \t")
             elif name in REPEATABLE:
-                self.kept[name] = earlier + b", " + value
+                self.kept[name] = earlier + REPEATABLE[name] + value
             else:
                 self._fault = f"repeated {name.decode()}"
+        elif kind == JUDGED and not sets_own(value):
+            self.passed += (name, b": ", value, b"\r\n")
 
     def _remove_listed(self, connection: bytes) -> tuple[bytes, ...]:
         """Take out the fields that `Connection` names (RFC 9110 section 7.6.1); answers its tokens, in lower case."""

@@ -32,6 +32,8 @@ _RESPONSE = re.compile(rb"(OK|NO|BAD|BYE|PREAUTH)(?: (?:\[([^\]\x00\r\n]*)\] ?)?
 
 _VISIBLE = bytes(c if 32 <= c < 127 else 63 for c in range(256))
 _VISIBLE_UTF8 = bytes(c if c >= 32 and c != 127 else 63 for c in range(256))
+_DECEIVING = re.compile("[\x80-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Controls beyond ASCII (C1), line separators, and marks that turn the direction of writing."""
 
 ID_FIELDS = 30
 ID_NAME_BYTES = 30
@@ -319,5 +321,7 @@ def visible(text: bytes, limit: int) -> bytes:
 
 def human(text: bytes, limit: int, otherwise: bytes) -> bytes:
     """A peer's text fit for a response line: no controls, whole UTF-8, no look of a response code, never empty."""
-    cut = text[:limit].decode("utf-8", "ignore").encode()
+    cut = text[:limit]
+    if not cut.isascii():
+        cut = _DECEIVING.sub("?", cut.decode("utf-8", "ignore")).encode()
     return cut.translate(_VISIBLE_UTF8).lstrip(b"[ ").rstrip() or otherwise

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
-from gatepost.access.mail_server import MAX_EARLY, AttemptFailed, MailServerLeg
-from gatepost.wire.events import BackSignIn
+import pytest
+
+from gatepost.access.mail_server import MAX_EARLY, AttemptFailed, MailServerLeg, open_server
+from gatepost.access.tls import ClientContexts
+from gatepost.configuration.settings import Limits
+from gatepost.organization.model import ClientAddress, Endpoint, Protocol, Role, Server, TlsMode, Version
+from gatepost.wire.events import BackSignIn, ClientFacts, FailureKind
 from gatepost.wire.imap_back import ImapBack
 
 GREETING = b"* OK [CAPABILITY IMAP4rev1 SASL-IR LITERAL+ ID] ready\r\n"
@@ -66,3 +77,56 @@ async def test_a_server_cannot_fill_memory_before_the_dialogue() -> None:
     failure = server.done.exception()
     assert isinstance(failure, AttemptFailed)
     assert not failure.again
+
+
+@contextlib.asynccontextmanager
+async def resetting_server(said: bytes) -> AsyncIterator[int]:
+    """Accepts, says `said` and resets the connection; a number of its port."""
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("proxied", [True, False])
+@pytest.mark.parametrize("tls", [TlsMode.IMPLICIT, TlsMode.STARTTLS])
+async def test_a_server_that_resets_before_its_handshake_is_unavailable(
+    tls: TlsMode, proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is closed by the time the handshake is to begin: a failed attempt, and no fault of ours."""
+    server_leg = leg()
+    loop = asyncio.get_running_loop()
+
+    async def gone() -> None:
+        while not server_leg.closed:  # noqa: ASYNC110 - the transport has no event for it
+            await asyncio.sleep(0)
+
+    class SlowLoop:
+        """The running loop, but a connection is handed out only when its end has been noticed."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(loop, name)
+
+        async def create_connection(self, *args: Any, **kwargs: Any) -> object:
+            made = await loop.create_connection(*args, **kwargs)
+            await asyncio.wait_for(gone(), 5)
+            return made
+
+    monkeypatch.setattr("gatepost.access.mail_server.asyncio.get_running_loop", SlowLoop)
+    address = ClientAddress.PROXY_V2 if proxied else ClientAddress.NONE
+    async with resetting_server(b"") as port:
+        endpoint = Endpoint("imap", Protocol.IMAP, "127.0.0.1", port, tls, "mbx.contoso.com", address)
+        server = Server("MBX-01", "usa", "mbx", "127.0.0.1", Version.MODERN, frozenset({Role.MAILBOX}), (endpoint,))
+        contexts = cast(ClientContexts, lambda _server: ssl.create_default_context())
+        facts = ClientFacts("192.0.2.1", 1234, "192.0.2.2", 143)
+        with pytest.raises(AttemptFailed) as failed:
+            await open_server(server_leg, endpoint, server, facts, contexts, Limits())
+    assert (failed.value.kind, failed.value.again) == (FailureKind.UNAVAILABLE, True)

@@ -82,7 +82,7 @@ def test_each_step_has_its_rule_and_the_outcome_comes_last(explain: Call) -> Non
     lines = out.splitlines()
     assert status == 0
     assert lines[0] == "user1@contoso.com (database DB01) by imap at CAS-01"
-    assert [line.split()[1] for line in lines[1:-1]] == ["B5", "C1", "O1"]
+    assert [line.split()[1] for line in lines[1:-1]] == ["B5", "C1", "C1"]
     assert "127.0.0.9 port 143 (clear)" in lines[-2]
     assert lines[-1].strip() == "=> serve from MBX-01"
 

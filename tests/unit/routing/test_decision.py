@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import product
 
 import pytest
 from hypothesis import given
@@ -168,36 +167,6 @@ def test_a_path_without_virtual_directory_is_refused_for_good() -> None:
 def test_virtual_directories_match_whole_segments(path: str, found: bool) -> None:
     """A prefix is a path, not a string."""
     assert (find_directory(contoso(), "MBX-01", path) is not None) is found
-
-
-def oracle(same_site: bool, version: Version, protocol: Protocol, edition: Edition, own: Version) -> type | Cause:
-    """The rules once more, independently: what the outcome must be."""
-    if same_site:
-        return Serve
-    if version is Version.MODERN:
-        return Proxy
-    if protocol is Protocol.HTTPS:
-        return Cause.NOT_SUPPORTED
-    return Proxy if edition is Edition.SP2 and own >= Version.MODERN else Cause.OTHER_SITE
-
-
-@pytest.mark.parametrize(
-    ("front_end", "version", "protocol", "edition", "own"),
-    list(product(("CAS-01", "CAS-02"), Version, Protocol, Edition, Version)),
-)
-def test_every_combination_has_the_one_decision_of_the_rules(
-    front_end: str, version: Version, protocol: Protocol, edition: Edition, own: Version
-) -> None:
-    """The whole table: protocol x mailbox version x site x edition x own version (CAS-01 is always modern)."""
-    organization = contoso(version, edition)
-    mine = dataclasses.replace(organization.servers[front_end], version=own)
-    if front_end == "CAS-01":
-        mine = organization.servers[front_end]
-    organization = dataclasses.replace(organization, servers={**organization.servers, front_end: mine})
-    decision = ask(organization, protocol, front_end, 1, "/owa")
-    expected = oracle(front_end == "CAS-01", version, protocol, edition, mine.version)
-    assert (decision.cause if isinstance(decision, Refuse) else type(decision)) == expected
-    assert decision.steps
 
 
 @given(

@@ -214,14 +214,14 @@ DIALOGUES: dict[str, Dialogue] = {
             "S * OK [ALERT] Maintenance at noon",
             'C gate1 LOGIN "bob" "secret"',
             "S * OK [UNSEEN 3] no alert",
-            "S * NO [alert] Quota is ne\x07ar",
+            "S * NO [alert] Quota is ne\x07ar\u202e\x9b",
             "S * CAPABILITY IMAP4rev1",
             "S gate1 OK [ALERT] in",
         ],
         SignedIn(
             b"in",
             b"IMAP4rev1",
-            untagged=b"* OK [ALERT] Maintenance at noon\r\n* OK [ALERT] Quota is ne?ar\r\n* OK [ALERT] in\r\n",
+            untagged=b"* OK [ALERT] Maintenance at noon\r\n* OK [ALERT] Quota is ne?ar??\r\n* OK [ALERT] in\r\n",
         ),
     ),
     "starttls": (

@@ -26,6 +26,7 @@ from imap_play import (
 from gatepost.wire.events import Close, Credentials, Refusal, StartTls
 from gatepost.wire.imap_command import MAX_LITERAL
 from gatepost.wire.imap_front import MAX_COMMANDS, ImapFront
+from gatepost.wire.imap_syntax import human
 
 words = st.sampled_from(
     [b"a", b" ", b"LOGIN", b"bob", b"secret", b'"', b"\\", b"{3}", b"{3+}", b"{0}", b"\r\n", b"\n", b"\r", b"\0",
@@ -153,6 +154,16 @@ def test_refusals(refusal: Refusal, text: str, server: str, answer: bytes) -> No
     written, events, _ = play(machine, [b'a LOGIN "b]o b@x" secret\r\nb NOOP\r\n'], turn_away(refusal, text, server))
     assert written == b"a NO " + answer + b"\r\nb OK Nothing done\r\n"
     assert events == [Credentials("LOGIN", "b]o b@x", password="secret")]
+
+
+@pytest.mark.parametrize("sign", ["\x80", "\x9b", "\u061c", "\u200e", "\u2028", "\u202e", "\u2066"])
+def test_a_servers_words_steer_no_terminal(sign: str) -> None:
+    """C1 controls and marks that turn the direction of writing are replaced; what is left is the user's language."""
+    said = f"Grüße{sign}31m 收件箱".encode()
+    assert human(said, 100, b"") == "Grüße?31m 收件箱".encode()
+    machine = front()
+    machine.receive(b"a LOGIN b c\r\n")
+    assert machine.signed_in(None, said) == "a OK Grüße?31m 收件箱\r\n".encode()
 
 
 def test_busy_sounds_temporary_and_counts_as_an_attempt() -> None:

@@ -355,6 +355,15 @@ def test_a_parked_sign_in_only_buffers_and_the_rest_is_byte_exact() -> None:
     assert front.rest == rest
 
 
+def test_a_servers_words_steer_no_terminal() -> None:
+    """C1 controls and marks that turn the direction of writing do not arrive; POP3's answers are ASCII anyway."""
+    front = make_front()
+    front.receive(b"USER a\r\nPASS b\r\n")
+    said = front.signed_in(None, "in\x9b31m\u202e".encode())
+    assert said.isascii()
+    assert said.rstrip(b"\r\n").decode().isprintable()
+
+
 def test_commands_pipelined_behind_a_refused_sign_in_are_answered() -> None:
     front = make_front()
     front.receive(b"USER a\r\nPASS b\r\nSTAT\r\nQUIT\r\n")

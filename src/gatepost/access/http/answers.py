@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 TEXTS = {
@@ -21,9 +22,20 @@ TEXTS = {
     503: "The service is not available at the moment. Please try again.",
     508: "The request came back to where it had been.",
 }
+PHRASES = {451: "Redirect"}
+"""Phrases of our own: to ActiveSync clients 451 is a redirect, not what RFC 7725 says (MS-ASHTTP section 2.2.2.1.2)."""
 RETRY_SECONDS = 10
 """A client waits this long after a temporary fault: a failover is over in this time."""
 RETRY_AFTER = b"Retry-After: %d\r\n" % RETRY_SECONDS
+
+
+class Answer(NamedTuple):
+    """A response of our own before it is framed. `fields` are complete header lines."""
+
+    status: int
+    fields: bytes
+    content_type: bytes
+    body: bytes
 
 
 def answer(
@@ -35,21 +47,23 @@ def answer(
     close: bool = False,
     head_only: bool = False,
 ) -> bytes:
-    """A whole response. `fields` are complete header lines; no body: the status's own text."""
+    """A whole response. `fields` are complete header lines; no body: the status's own text.
+
+    It is not to be stored, unless `fields` have a `Cache-Control` of their own.
+    """
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    phrase = PHRASES.get(status, phrase)
     if body is None:
         body = (TEXTS.get(status, phrase) + "\n").encode()
-    head = (
-        b"HTTP/1.1 %d %b\r\nDate: %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nCache-Control: no-store\r\n%b%b\r\n"
-        % (
-            status,
-            phrase.encode(),
-            formatdate(usegmt=True).encode(),
-            content_type,
-            len(body),
-            fields,
-            b"Connection: close\r\n" if close else b"",
-        )
+    head = b"HTTP/1.1 %d %b\r\nDate: %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b%b%b\r\n" % (
+        status,
+        phrase.encode(),
+        formatdate(usegmt=True).encode(),
+        content_type,
+        len(body),
+        b"" if b"Cache-Control:" in fields else b"Cache-Control: no-store\r\n",
+        fields,
+        b"Connection: close\r\n" if close else b"",
     )
     return head if head_only else head + body
 

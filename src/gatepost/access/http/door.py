@@ -152,6 +152,14 @@ class HttpDoor:
         """One entry a client connection."""
         return [leg.describe() for leg in self._legs]
 
+    def counters(self) -> dict[str, int]:
+        """Connections to servers and requests that waited for one, by server: `http.MBX-01.opened` and so on."""
+        return {
+            f"http.{name}.{what}": number
+            for name, connections in sorted(self._connections.items())
+            for what, number in connections.counters().items()
+        }
+
     # --- for the legs
 
     def enter(self, leg: HttpClientLeg) -> bool:
@@ -281,7 +289,7 @@ class HttpDoor:
         if pool is None:
             connections = self._connections.get(server.name)
             if connections is None:
-                connections = self._connections[server.name] = ServerConnections(server.max_connections)
+                connections = self._connections[server.name] = ServerConnections(server.max_connections, self.loop)
             context = self._client_context(server) if endpoint.tls is not TlsMode.CLEAR else None
             pool = self._pools[key] = Pool(self, connections, server.name, endpoint, context)
         return pool

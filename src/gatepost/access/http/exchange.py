@@ -7,7 +7,6 @@ signed_in ─► decide ─► (pinned | pooled | new connection | wait) ─► 
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from gatepost.access.http import choosing, request_head
@@ -27,7 +26,9 @@ from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
     from gatepost.access.http.destination import Destination
+    from gatepost.access.http.pool import Pool
     from gatepost.access.http.server_leg import HttpServerLeg
+    from gatepost.access.http.slots import Slots
 
 REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH", b"PUT", b"DELETE"})
 """Methods that may be sent again when a kept connection turns out to be closed (RFC 9110 section 9.2.2)."""
@@ -39,8 +40,8 @@ class Exchange:
     """One request and its response. `over` is set when nothing may happen for it any more."""
 
     __slots__ = (
-        "_again", "_choice", "_extra", "_framing", "_head", "_keep", "_path", "_response_begun", "_server",
-        "_server_slow", "_status", "_timer", "_verbatim", "collected", "destination", "identity", "kind", "leg",
+        "_again", "_choice", "_extra", "_framing", "_has_slot", "_head", "_keep", "_path", "_response_begun", "_server",
+        "_server_slow", "_status", "_verbatim", "_waits_for", "collected", "destination", "identity", "kind", "leg",
         "mailbox", "over", "query", "route",
     )  # fmt: skip
 
@@ -78,7 +79,8 @@ class Exchange:
         self._response_begun = False
         self._server_slow = False
         self._status = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._has_slot = False
+        self._waits_for: Slots | Pool | None = None
 
     @property
     def server_name(self) -> str:
@@ -153,6 +155,7 @@ class Exchange:
         if server is not None:
             self.connected(server)
         else:
+            self._waits_for = destination.pool
             destination.pool.ask(self)
 
     def _not_ours(self, decision: Redirect | Refuse) -> None:
@@ -161,34 +164,32 @@ class Exchange:
             self.end()
             self.leg.answer(status, body, fields=fields + self._extra, content_type=kind)
             return
-        self.refuse(status_of(decision.cause), decision.message, cause=decision.cause)
+        status = status_of(decision.cause, self.kind[0])
+        self.refuse(status, decision.message, cause=decision.cause, told=decision.message)
 
-    # --- waiting for a connection (the pool's side)
+    # --- waiting (the slots' and the pool's side)
 
-    def wait(self, seconds: float) -> Exchange:
-        """Wait for a connection for at most `seconds`."""
-        self._timer = self.leg.door.loop.call_later(seconds, self._waited)
-        return self
+    def enter(self) -> None:
+        """Go on when this worker has room for one more request (SPEC B4)."""
+        slots = self._waits_for = self.leg.door.slots
+        if slots.enter(self.identity.user.name, self):
+            self.let_in()
 
-    def wait_again(self) -> Exchange:
-        """Back to the head of the queue, for the moment it takes to make room."""
-        return self.wait(1.0)
+    def let_in(self) -> None:
+        """There is room now."""
+        self._waits_for = None
+        self._has_slot = True
+        self.decide()
 
-    def stop_waiting(self) -> bool:
-        """It is this exchange's turn; False when it has given up."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            return not self.over
-        return False
-
-    def _waited(self) -> None:
-        self._timer = None
+    def turned_away(self, reason: str) -> None:
+        """There is none: the client is told to come back."""
+        self._waits_for = None
         if not self.over:
-            self.refuse(503, "all connections to the server are in use", cause=Cause.BUSY)
+            self.refuse(503, f"too many requests under way: {reason}", cause=Cause.BUSY)
 
     def unreachable(self, reason: str, *, refused: bool) -> None:
         """No connection was to be had: try the next candidate, or ask once more where the mailbox is (C10)."""
+        self._waits_for = None
         if self.over:
             return
         if refused:
@@ -216,6 +217,7 @@ class Exchange:
     def connected(self, server: HttpServerLeg) -> None:
         """Send the request on `server`, which is ours until the response is complete."""
         leg = self.leg
+        self._waits_for = None
         self._server = server
         server.begin(self)
         server.transport.write(self._head)
@@ -289,6 +291,7 @@ class Exchange:
             leg.pinned = server
         else:
             server.pool.give_back(server, leg.door.loop.time())
+        self._leave()
         if leg.door.log_requests:
             leg.door.request_done(leg, self._status, self.route, self)
         leg.exchange_over(keep=self._keep and self._framing is not Framing.UNTIL_CLOSE)
@@ -311,6 +314,7 @@ class Exchange:
             leg.door.request_done(leg, self._status, self.route, self)
         self.over = True
         self._server = None
+        self._leave()
         leg.start_relay(server)
 
     # --- faults
@@ -347,14 +351,19 @@ class Exchange:
         else:
             self.refuse(status, reason, close=close)
 
-    def refuse(self, status: int, reason: str, *, cause: Cause | None = None, close: bool = False) -> None:
-        """End the exchange with an answer of our own, in the form that this kind of client understands, and a log line."""
+    def refuse(
+        self, status: int, reason: str, *, cause: Cause | None = None, told: str = "", close: bool = False
+    ) -> None:
+        """End the exchange with an answer in the form that this kind of client understands, and a log line.
+
+        `reason` is for the log; the client is `told` only what names no secret of ours.
+        """
         self.end()
         leg = self.leg
         leg.door.refused(leg, status, reason, self)
         accept = passed_value(leg.reader.passed, b"accept") or b""
         status, fields, kind, body = refusal(
-            self.kind[0], self.kind[1], status, cause, reason, RETRY_SECONDS, accept, leg.reader.method
+            self.kind[0], self.kind[1], status, cause, told, RETRY_SECONDS, accept, leg.reader.method
         )
         leg.answer(status, body, fields=fields + self._extra, content_type=kind, close=close)
 
@@ -375,12 +384,18 @@ class Exchange:
     def end(self) -> None:
         """Nothing more may happen for this exchange; a connection with an open request is closed."""
         self.over = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._waits_for is not None:
+            self._waits_for.give_up(self)
+            self._waits_for = None
+        self._leave()
         server, self._server = self._server, None
         if server is not None:
             server.abandon()
+
+    def _leave(self) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            self.leg.door.slots.leave()
 
     # --- back-pressure
 

@@ -36,7 +36,7 @@ def go(exchange: Exchange, identity: Identity) -> None:
             exchange.mailbox = mailbox_for(leg.door, user, address)
     elif path_class is PathClass.API and not _is_plain(exchange, service):
         return
-    leg.door.slots.enter(exchange)
+    exchange.enter()
 
 
 def _is_plain(exchange: Exchange, service: str) -> bool:
@@ -67,7 +67,7 @@ def _availability(exchange: Exchange, body: bytes) -> None:
     address = availability_target(body)
     if address is not None:
         exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
-    leg.door.slots.enter(exchange)
+    exchange.enter()
 
 
 def _autodiscover(exchange: Exchange, body: bytes) -> None:

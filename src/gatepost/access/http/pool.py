@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
 from gatepost.access.http.server_leg import HttpServerLeg
+from gatepost.access.http.waiting_room import WaitingRoom
 from gatepost.organization.model import Endpoint, TlsMode
 
 if TYPE_CHECKING:
@@ -22,26 +22,36 @@ if TYPE_CHECKING:
 
 MAX_IDLE = 256
 """Unused connections of one pool; the last used are used first, so that the rest grow old."""
-WAIT_SECONDS = 2.0
-"""A request over the server's bound waits this long for a connection, then it is told to come back."""
 MAX_WAITING = 1000
 """Requests that wait for one server; more would only wait in vain."""
 
 
 class ServerConnections:
-    """All connections of this worker to one server."""
+    """All connections of this worker to one server, and what became of them since the worker's start."""
 
-    __slots__ = ("limit", "open", "pools", "waiting")
+    __slots__ = ("limit", "open", "opened", "pools", "reused", "waiting")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self.limit = limit
         self.open = 0
+        self.opened = 0
+        self.reused = 0
         self.pools: list[Pool] = []
-        self.waiting: deque[Exchange] = deque()
+        self.waiting: WaitingRoom[Exchange] = WaitingRoom(loop, MAX_WAITING, _turn_away)
 
     def __repr__(self) -> str:
         idle = sum(len(pool.idle) for pool in self.pools)
         return f"<ServerConnections open={self.open} idle={idle} waiting={len(self.waiting)}>"
+
+    def counters(self) -> dict[str, int]:
+        """Connections and requests, now and since the start."""
+        return {
+            "open": self.open,
+            "opened": self.opened,
+            "reused": self.reused,
+            "waiting": len(self.waiting),
+            "refused": self.waiting.refused,
+        }
 
     def freed(self) -> None:
         """A connection is gone: the first who waits may open another."""
@@ -51,8 +61,8 @@ class ServerConnections:
     def wake(self) -> None:
         """Let those who wait in, as far as there is room."""
         while self.waiting and self.open < self.limit:
-            exchange = self.waiting.popleft()
-            if exchange.stop_waiting():
+            exchange = self.waiting.pop()
+            if not exchange.over:
                 exchange.destination.pool.connect(exchange)
 
     def close_one_idle(self) -> bool:
@@ -90,48 +100,44 @@ class Pool:
         while idle:
             leg = idle.pop()
             if not leg.closed:
+                self._server.reused += 1
                 return leg
         return None
 
     def give_back(self, leg: HttpServerLeg, now: float) -> None:
         """`leg` is free again: for the first who waits, or to be kept."""
         server = self._server
-        if server.waiting:
-            self._hand_on(leg)
-        elif self.retired or len(self.idle) >= MAX_IDLE:
+        waiting = server.waiting
+        while waiting and not self.retired and waiting.first().destination.pool is self:
+            exchange = waiting.pop()
+            if not exchange.over:
+                server.reused += 1
+                exchange.connected(leg)
+                return
+        # Who waits now wants another kind of connection: when this one is gone there is room for it.
+        if waiting or self.retired or len(self.idle) >= MAX_IDLE:
             leg.abandon()
         else:
             leg.idle_until = now + leg.keep_seconds
             self.idle.append(leg)
-
-    def _hand_on(self, leg: HttpServerLeg) -> None:
-        waiting = self._server.waiting
-        while waiting:
-            exchange = waiting.popleft()
-            if not exchange.stop_waiting():
-                continue
-            if exchange.destination.pool is self and not self.retired:
-                exchange.connected(leg)
-                return
-            waiting.appendleft(exchange.wait_again())
-            break
-        # Another kind of connection is wanted: when this one is gone there is room for it.
-        leg.abandon()
 
     def ask(self, exchange: Exchange) -> None:
         """Open a connection for `exchange`, or let it wait until there is room."""
         server = self._server
         if server.open < server.limit and not server.waiting:
             self.connect(exchange)
-        elif len(server.waiting) >= MAX_WAITING:
-            exchange.unreachable("too many requests wait for the server", refused=False)
         else:
-            server.waiting.append(exchange.wait(WAIT_SECONDS))
+            server.waiting.put(exchange.user_name, exchange)
             server.close_one_idle()
+
+    def give_up(self, exchange: Exchange) -> None:
+        """`exchange` is over: if it waits, it does so no more."""
+        self._server.waiting.cancel(exchange)
 
     def connect(self, exchange: Exchange) -> None:
         """Open a connection for `exchange`; the count is taken at once."""
         self._server.open += 1
+        self._server.opened += 1
         tasks.start(self._connect(exchange), f"http connect {self._server} {self.server_name}")
 
     async def _connect(self, exchange: Exchange) -> None:
@@ -172,6 +178,10 @@ class Pool:
         self.retired = True
         while self.idle:
             self.idle.pop().abandon()
+
+
+def _turn_away(exchange: Exchange, reason: str) -> None:
+    exchange.unreachable(f"all connections are in use: {reason}", refused=False)
 
 
 def _reason(error: OSError) -> str:

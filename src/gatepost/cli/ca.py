@@ -1,0 +1,227 @@
+"""`gatepost ca`: the organization's own CA, by which front ends know each other (SPEC C11)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from cryptography.x509 import Certificate
+
+from gatepost.cli.options import SHOWN_FAULTS, config_option
+from gatepost.configuration.certificates import certificates, validity_fault
+from gatepost.configuration.findings import printable
+from gatepost.configuration.load import load_organization
+from gatepost.organization.model import Organization, Role, Server
+from gatepost.peers.ca import (
+    AUTHORITY_DAYS,
+    CERTIFICATE_DAYS,
+    Authority,
+    BadAuthority,
+    KeyPair,
+    describe,
+    make_authority,
+)
+
+AUTHORITY = "organization-ca"
+"""Name of the CA's two files, without `.crt` and `.key`."""
+MAX_FILE_BYTES = 1 << 20
+"""Of a certificate or key file that is read; real ones have a few kB."""
+
+authority_option = click.option(
+    "--ca", "authority", metavar="DIR", required=True, type=click.Path(path_type=Path), help="The CA's folder."
+)
+out_option = click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Where the files go.  [default: the CA's folder]"
+)
+days_option = click.option(
+    "--days",
+    type=click.IntRange(1, AUTHORITY_DAYS),
+    default=CERTIFICATE_DAYS,
+    show_default=True,
+    help="How long the certificate is good.",
+)
+
+
+@click.group("ca")
+def command() -> None:
+    """The organization's own CA: front ends know each other by its certificates.
+
+    Keep its folder on one machine, best one that is no front end: whoever has the CA's key can be any front end.
+    """
+
+
+@command.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--name", default="Gatepost", show_default=True, help="The organization's name, for the certificate.")
+@click.option("--domain", "domains", multiple=True, metavar="DOMAIN", help="Sign only for hosts below it; repeatable.")
+def init(directory: Path, name: str, domains: tuple[str, ...]) -> None:
+    """Make the organization's CA in DIRECTORY. One that is there stays as it is."""
+    certificate, key = _files(directory, AUTHORITY)
+    for file in (certificate, key):
+        if file.exists():
+            raise click.ClickException(f"{file} is there already: a new CA would make every front end a stranger")
+    try:
+        pair = make_authority(name, datetime.now(UTC), domains)
+    except ValueError as error:
+        raise click.ClickException(f"no CA: {error}") from error
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(key, pair.private_key, secret=True)
+    _write(certificate, pair.certificate, secret=False)
+    click.echo(f"Made {certificate} and {key}.")
+    click.echo(f"Keep {key.name} here and safe. Copy {certificate.name} to every front end, and write there:\n")
+    click.echo(f'    organization_ca = "{certificate.name}"        # in [front_end], with its path\n')
+    click.echo(f"Next, for each front end: gatepost ca issue SERVER --ca {directory}")
+
+
+@command.command()
+@click.argument("server")
+@config_option
+@authority_option
+@out_option
+@days_option
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def issue(server: str, config: str, authority: Path, out: Path | None, days: int, *, force: bool) -> None:
+    """Make the certificate by which other front ends know SERVER, with a new key.
+
+    SERVER is a client access server of the organization in the configuration file.
+    """
+    certificate, key = _files(out or authority, f"{_file_word(server)}-peer")
+    for file in (certificate, key):
+        if file.exists() and not force:
+            raise click.ClickException(f"{file} is there already: gatepost ca renew {server}, or --force for a new key")
+    _make(server, config, authority, (certificate, key), days, None)
+
+
+@command.command()
+@click.argument("server")
+@config_option
+@authority_option
+@out_option
+@days_option
+def renew(server: str, config: str, authority: Path, out: Path | None, days: int) -> None:
+    """Make a new certificate for SERVER's key, with the names that the organization gives it now.
+
+    For a new key as well: gatepost ca issue --force.
+    """
+    certificate, key = _files(out or authority, f"{_file_word(server)}-peer")
+    if not key.exists():
+        raise click.ClickException(f"{key} is not there: gatepost ca issue {server}")
+    _make(server, config, authority, (certificate, key), days, _read(key))
+
+
+@command.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+def show(files: tuple[Path, ...]) -> None:
+    """Say whose certificates are in each FILE, how long they are good, and their fingerprints."""
+    faulty = False
+    for file in files:
+        try:
+            found = certificates(_read(file))
+        except ValueError as error:
+            click.echo(f"{file}: {error}", err=True)
+            faulty = True
+            continue
+        for certificate in found:
+            _show(file, certificate)
+    if faulty:
+        raise click.ClickException("not every file could be shown")
+
+
+def _show(file: Path, certificate: Certificate) -> None:
+    said = describe(certificate)
+    kind = "CA" if said.is_authority else "certificate"
+    click.echo(f"{file}: {kind} {printable(said.subject)}, signed by {printable(said.issuer)}")
+    fault = validity_fault(certificate, datetime.now(UTC))
+    until = f"{said.not_before:%Y-%m-%d %H:%M} to {said.not_after:%Y-%m-%d %H:%M} UTC"
+    click.echo(f"    valid        {until}{f' ({fault})' if fault else ''}")
+    if said.names:
+        click.echo(f"    names        {printable(', '.join(said.names))}")
+    click.echo(f"    fingerprint  sha256 {said.fingerprint}")
+
+
+def _make(
+    name: str, config: str, directory: Path, files: tuple[Path, Path], days: int, private_key: bytes | None
+) -> None:
+    """Sign, write both files, say what belongs into the configuration."""
+    server = _front_end(_organization(config), name)
+    certificate, key = files
+    with _plain_faults(key):
+        pair = _authority(directory).issue(server, datetime.now(UTC), days, private_key)
+    certificate.parent.mkdir(parents=True, exist_ok=True)
+    if private_key is None:
+        _write(key, pair.private_key, secret=True)
+    _write(certificate, pair.certificate, secret=False)
+    click.echo(f"Made {certificate}{'' if private_key else f' and {key}'}, good for {days} days.")
+    click.echo(f"Move {'it' if private_key else 'both'} to {name} and write there, in [front_end]:\n")
+    click.echo(f'    peer_certificate = "{certificate.name}"        # each with its path')
+    click.echo(f'    peer_private_key = "{key.name}"')
+    click.echo(f'    organization_ca = "{AUTHORITY}.crt"\n')
+    if server.peer_endpoint is None:
+        click.echo(f"To take requests of other front ends {name} also needs, in the organization:\n")
+        click.echo(f"    [servers.{name}.endpoints]\n    peer = {{}}        # port 444\n")
+    click.echo("Then reload it: kill -HUP, or systemctl reload gatepost.")
+
+
+@contextmanager
+def _plain_faults(key: Path) -> Iterator[None]:
+    try:
+        yield
+    except BadAuthority as error:
+        raise click.ClickException(str(error)) from error
+    except ValueError as error:
+        raise click.ClickException(f"{key} {error}") from error
+
+
+def _authority(directory: Path) -> Authority:
+    certificate, key = _files(directory, AUTHORITY)
+    if not certificate.exists() or not key.exists():
+        raise click.ClickException(f"there is no CA in {directory}: gatepost ca init {directory}")
+    return Authority.load(KeyPair(_read(certificate), _read(key)))
+
+
+def _organization(config: str) -> Organization:
+    """The organization alone: the front end's own certificates need not be there, they are being made."""
+    loaded = load_organization(config)
+    if loaded.organization is None:
+        for finding in [finding for finding in loaded.findings if finding.is_error][:SHOWN_FAULTS]:
+            click.echo(str(finding), err=True)
+        raise click.ClickException(f"{config} cannot be used, errors: {loaded.errors}")
+    return loaded.organization
+
+
+def _front_end(organization: Organization, name: str) -> Server:
+    names = [server.name for server in organization.servers.values() if Role.CLIENT_ACCESS in server.roles]
+    if name in names:
+        return organization.servers[name]
+    what = "is not a client access server" if name in organization.servers else "is not a server"
+    raise click.BadParameter(f"{name} {what} of the organization; front ends are: {', '.join(sorted(names)) or 'none'}")
+
+
+def _file_word(server: str) -> str:
+    """A server's name as a file's: no separator of paths survives."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in server.lower()).lstrip(".") or "server"
+
+
+def _files(directory: Path, word: str) -> tuple[Path, Path]:
+    return directory / f"{word}.crt", directory / f"{word}.key"
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MAX_FILE_BYTES)
+
+
+def _write(file: Path, content: bytes, *, secret: bool) -> None:
+    """Put `content` there in one step; a secret one is never readable by others, not even for a moment."""
+    temporary = file.with_name(f".{file.name}.new")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    temporary.replace(file)
