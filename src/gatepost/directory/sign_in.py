@@ -124,6 +124,17 @@ class SignInService:
         """Take no more checks; those that run end in their threads."""
         self._queue.close()
 
+    def look_up(self, name: str) -> User | None:
+        """The user who has this name, address or alias; None for nobody and for names that cannot exist.
+
+        For questions about somebody, never for signing in. Disabled users are found too: their mailboxes may be shared.
+        Raises `DirectoryUnavailable`.
+        """
+        try:
+            return self._directory.find(canonical_login_name(name, self._default_domain))
+        except BadLoginName:
+            return None
+
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         """The answer where it is known at once (the same name and password were right lately), else None."""
         known = self._names.get(name)

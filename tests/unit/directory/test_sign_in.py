@@ -441,3 +441,14 @@ async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, s
     assert not plain.accepts_tokens
     assert (await plain.token("anna", "token-anna", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
     plain.close()
+
+
+async def test_somebody_can_be_looked_up_without_signing_in(service: SignInService, directory: FakeDirectory) -> None:
+    """By name or alias in any spelling, disabled users too; names that cannot exist are nobody's."""
+    assert service.look_up("SALES@Contoso.com.") is ANNA
+    assert service.look_up("gone") is GONE
+    assert service.look_up("nobody@contoso.com") is None
+    assert service.look_up("a b\x00") is None
+    directory.down = True
+    with pytest.raises(DirectoryUnavailable):
+        service.look_up("anna")

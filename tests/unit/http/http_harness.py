@@ -10,6 +10,7 @@ from typing import Any
 
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.door import HttpDoor
+from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.model import (
@@ -26,7 +27,7 @@ from gatepost.organization.model import (
     Version,
     VirtualDirectory,
 )
-from gatepost.routing.decision import Cause, Decision, Mailbox, Refuse, Serve, Target, find_directory
+from gatepost.routing.decision import ActiveCopy, Cause, Decision, Mailbox, Refuse, Serve, Target, find_directory
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 PASSWORD = "open sesame"
@@ -201,6 +202,10 @@ class FakeSignIn:
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None
 
+    def look_up(self, name: str) -> User | None:
+        name = name.removesuffix("@contoso.com")
+        return User(name, Mailbox(self.databases[name])) if name in self.databases else None
+
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         self.clients.append(client)
         return self._result(name, password)
@@ -212,6 +217,11 @@ class FakeRouter:
     def __init__(self, world: World) -> None:
         self.world = world
         self.remembered: dict[Any, Decision] = {}
+
+    @property
+    def view(self) -> RegistryView:
+        active = self.world.active.items()
+        return RegistryView(1, {database: ActiveCopy(database, server, 1) for database, server in active})
 
     def decide(self, protocol: Protocol, mailbox: Mailbox, path: str = "") -> Decision:
         server = self.world.active.get(mailbox.database or "")
