@@ -10,7 +10,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gatepost.lab.servers.process import Address
@@ -98,6 +98,8 @@ class WebAnswer:
     headers: dict[str, str]
     facts: dict[str, Any]
     text: str
+    cookies: dict[str, str] = field(default_factory=dict)
+    """What the answer sets, by name; an empty value takes a cookie away."""
 
 
 def web_visit(
@@ -107,18 +109,22 @@ def web_visit(
     user: str = "",
     password: str = "",
     headers: Mapping[str, str] | None = None,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
 ) -> WebAnswer:
-    """GET a page; with Basic credentials if a user is given. Raises OSError, `http.client.HTTPException`."""
+    """Ask for a page; with Basic credentials if a user is given. Raises OSError, `http.client.HTTPException`."""
     sent = {"Accept": "application/json", "Host": "mail.contoso.com"} | dict(headers or {})
     if user:
         sent["Authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
     connection = http.client.HTTPSConnection(*address, context=tls, timeout=CLIENT_SECONDS)
     try:
-        connection.request("GET", path, headers=sent)
+        connection.request(method, path, body, sent)
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")
         kept = {name.lower(): value for name, value in answer.getheaders()}
+        cookies = dict(line.partition(";")[0].split("=", 1) for line in answer.headers.get_all("Set-Cookie", []))
     finally:
         connection.close()
     is_json = kept.get("content-type", "").startswith("application/json")
-    return WebAnswer(answer.status, kept, json.loads(text) if is_json else {}, text)
+    return WebAnswer(answer.status, kept, json.loads(text) if is_json else {}, text, cookies)

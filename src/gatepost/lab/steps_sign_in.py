@@ -37,7 +37,7 @@ def steps() -> list[Step]:
         Step("a wrong password, and a user who does not exist", "the same refusal, after the same time", _same_refusal),
         Step(f"user1 comes from {OUTSIDE}", f"MBX-01's own log says rip={OUTSIDE}", _client_address),
         Step("user1 opens https://…/owa at CAS-02", "the page of MBX-01 says user1, https, the client", _page),
-        Step("the same without a password", "401 with a challenge", _challenge),
+        Step("a program asks for https://…/ews without a password", "401 with a challenge", _challenge),
         Step("user1 claims to be user2 by a header of their own", "the page still says user1", _spoofed),
         Step("user4, whose mailbox is of 2010, at CAS-01", f"refused, naming {figure.fqdn('CAS-03')}", _old_imap),
         Step("the same by POP3", f"refused, naming {figure.fqdn('CAS-03')}", _old_pop3),
@@ -136,7 +136,7 @@ def _page(visit: Visit) -> str:
 
 
 def _challenge(visit: Visit) -> str:
-    answer = visit.web("CAS-02")
+    answer = visit.web("CAS-02", path="/ews")
     challenge = answer.headers.get("www-authenticate", "")
     return expect(f"{answer.status}, WWW-Authenticate: {challenge}", answer.status == 401 and "Basic" in challenge)
 

@@ -7,7 +7,7 @@ import imaplib
 import poplib
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,6 +73,8 @@ class Visit:
         self.users = {user.name.partition("@")[0]: user for user in figure.USERS}
         self.kept: dict[str, imaplib.IMAP4] = {}
         """Sessions that stay open over several steps."""
+        self.cookies: dict[str, str] = {}
+        """What a browser keeps over several steps."""
 
     def address(self, front_end: str, endpoint: str) -> Address:
         """Where a front end listens."""
@@ -90,13 +92,20 @@ class Visit:
         address = self.address(front_end, "pop3" if starttls else "pop3s")
         return pop3_visit(address, self.tls, known.name, known.password, implicit=not starttls)
 
-    def web(self, front_end: str, user: str = "", headers: dict[str, str] | None = None) -> WebAnswer:
-        """The page /owa."""
+    def web(
+        self,
+        front_end: str,
+        user: str = "",
+        path: str = "/owa",
+        headers: Mapping[str, str] | None = None,
+        **how: Any,  # noqa: ANN401 - method and body, as `web_visit` has them
+    ) -> WebAnswer:
+        """A page, /owa if none is named; signed in by Basic if a user is given."""
         address = self.address(front_end, "https")
         if not user:
-            return web_visit(address, self.tls, "/owa", headers=headers)
+            return web_visit(address, self.tls, path, headers=headers, **how)
         known = self.users[user]
-        return web_visit(address, self.tls, "/owa", known.name, known.password, headers)
+        return web_visit(address, self.tls, path, known.name, known.password, headers, **how)
 
     def close(self) -> None:
         """End the sessions that are still open."""

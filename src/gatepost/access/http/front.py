@@ -1,6 +1,6 @@
 """The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
 
-    begin ─► (peer's assertion | sign-in cookie | Basic) ─► onward.go: what it asks for, and where to
+begin ─► (peer's assertion | sign-in cookie | Basic) ─► onward.go: what it asks for, and where to
 """
 
 from __future__ import annotations
