@@ -9,8 +9,8 @@ How to use it::
         front_door.process.events("imap.session")       # its log lines; a session's comes when it has ended:
         front_door.process.wait_for_event("imap.session", user="alice@contoso.com")
 
-- `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()` start on first use and live to
-  the end of the run. Each has its own loopback address; `.ports`; Dovecot
+- `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()`, `.sogo()` start on first use
+  and live to the end of the run. Each has its own loopback address; `.ports`; Dovecot
   also `.sign_ins()` (`rip`, `user`, …) and `.log_text()`.
   What is not installed skips the test, or fails it when `CI` or `GATEPOST_REQUIRE_SERVERS` is set.
 - `front_door` (session): CAS-01 before two Dovecots: MBX-01 is reached in clear with ID/XCLIENT, MBX-02 by implicit TLS
@@ -18,6 +18,8 @@ How to use it::
   Each INBOX holds one message whose subject names the server.
 - `start_front_door` (function): `start_front_door(change=lambda front_end, organization: …, users=[…])` starts another
   one of your own: `change` edits the two tables (of the file format) before they are written. Stopped after the test.
+- `sogo` (session): SOGo's webmail, ActiveSync and DAV on the mailboxes of a Dovecot of its own, MBX-04; see
+  `lab/servers/sogo.py`, `doors.add_sogo`, and `activesync.py` for a phone.
 - `browser` (function): fresh headless Chromiums, see `browser.py`.
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
@@ -36,6 +38,7 @@ from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
 
 from gatepost.lab.servers.gatepost import LabUser
+from gatepost.lab.servers.sogo import Sogo
 from gatepost.lab.toml_text import Table
 
 Change = Callable[[Table, Table], None]
@@ -66,6 +69,12 @@ def servers(scratch: Path) -> Iterator[Servers]:
     found = Servers(scratch)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def sogo(servers: Servers) -> Sogo:
+    """A SOGo on MBX-04's mailboxes: a real webmail and ActiveSync server (`activesync.Phone` is its client)."""
+    return servers.sogo()
 
 
 @pytest.fixture(scope="session")

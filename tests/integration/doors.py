@@ -23,6 +23,7 @@ from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.ports import MailPorts
 from gatepost.lab.servers.process import Address, ServerMissing, ServerProcess, free_ports
 from gatepost.lab.servers.radicale import Radicale
+from gatepost.lab.servers.sogo import Sogo
 from gatepost.lab.toml_text import Table
 
 MASTER = MasterUser("gatepost", "mpw")
@@ -126,6 +127,22 @@ class Servers:
 
         return self._once(Radicale, name, make)
 
+    def sogo(self, name: str = "MBX-04") -> Sogo:
+        """A SOGo on the mailboxes of the Dovecot of that name, at its address: webmail, ActiveSync, DAV, Basic.
+
+        `add_sogo` puts both into an organization.
+        """
+        dovecot = self.dovecot(name)
+        key = f"{name}-sogo"
+
+        def make(_: str) -> Sogo:
+            address = dovecot.address
+            certificate = self.authority.issue(key, f"{name.lower()}.contoso.com", address)
+            mail = (address, dovecot.ports.imap)
+            return Sogo(self.scratch / key, address, ACCOUNTS, certificate, mail, domain="contoso.com", name=name)
+
+        return self._once(Sogo, key, make)
+
     def stop(self) -> None:
         """Stop all of them."""
         for server in self._running.values():
@@ -188,6 +205,24 @@ def dovecot_tables(server: Dovecot, *, tls: bool) -> Table:
             "pop3": {"port": ports.pop3, "tls": "clear", "client_address": "xclient"},
         }
     return _mailbox_server(server.name, server.address, server.directory, "master-name", endpoints)
+
+
+def add_sogo(servers: Servers, organization: Table, name: str = "MBX-04", database: str = "DB04") -> None:
+    """Put a mailbox server into the organization whose IMAP is Dovecot's and whose web part SOGo's, and a database."""
+    sogo = servers.sogo(name)
+    table = dovecot_tables(servers.dovecot(name), tls=False)
+    table["endpoints"]["https"] = {"port": sogo.port}
+    organization["servers"][name] = table
+    organization["databases"][database] = _copies(name)
+    inner = f"https://{name.lower()}.contoso.com:{sogo.port}"
+    phones = "/Microsoft-Server-ActiveSync"
+    organization.setdefault("virtual_directories", []).extend(
+        [
+            {"server": name, "service": phones[1:], "path": phones, "internal_url": f"{inner}/SOGo{phones}"},
+            {"server": name, "service": "sogo", "path": "/SOGo", "internal_url": f"{inner}/SOGo"},
+            {"server": name, "service": "sogo-files", "path": "/SOGo.woa", "internal_url": f"{inner}/SOGo.woa"},
+        ]
+    )
 
 
 def cyrus_tables(server: Cyrus) -> Table:

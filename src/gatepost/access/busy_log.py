@@ -16,14 +16,22 @@ OTHERS = "others"
 class BusyLog:
     """Writes warnings called `event`. `client` and `count` are on each; an address's first has the caller's fields."""
 
-    def __init__(self, log: Any, event: str, loop: asyncio.AbstractEventLoop) -> None:  # noqa: ANN401 - any logger
+    def __init__(
+        self,
+        log: Any,  # noqa: ANN401 - any logger
+        event: str,
+        loop: asyncio.AbstractEventLoop,
+        further: str = "further sign-ins while busy",
+    ) -> None:
+        """`further` is the reason on lines that only count."""
         self._log = log
         self._event = event
         self._loop = loop
+        self._further = further
         self._counts: dict[str, int] = {}
 
     def refused(self, client: str, **fields: Any) -> None:  # noqa: ANN401 - what a log line takes
-        """A sign-in of `client` was refused as busy."""
+        """Something of `client` was refused."""
         if client not in self._counts and len(self._counts) >= MAX_ADDRESSES:
             client = OTHERS
         if client in self._counts:
@@ -37,5 +45,5 @@ class BusyLog:
         count = self._counts.pop(client)
         if count:
             self._counts[client] = 0
-            self._log.warning(self._event, client=client, reason="further sign-ins while busy", count=count)
+            self._log.warning(self._event, client=client, reason=self._further, count=count)
             self._loop.call_later(SECONDS, self._report, client)

@@ -35,6 +35,8 @@ MAX_V1_LINE = 107
 """Longest version 1 header (PROXY protocol specification, section 2.1)."""
 
 Factory = Callable[[ProxyHeader | None], asyncio.Protocol]
+Refused = Callable[[str, str], None]
+"""Told of a handshake that came to nothing: the other side's address, and why."""
 
 
 class _Entry(asyncio.Protocol):
@@ -52,7 +54,10 @@ class _Entry(asyncio.Protocol):
 
 
 class Listener:
-    """One listening socket. `tls` is set where TLS comes first; `factory` makes the protocol of each connection."""
+    """One listening socket. `tls` is set where TLS comes first; `factory` makes the protocol of each connection.
+
+    Failed handshakes are nobody's news, unless there is `refused` to tell.
+    """
 
     def __init__(
         self,
@@ -62,8 +67,10 @@ class Listener:
         front_end: FrontEnd,
         admission: Admission,
         log: FilteringBoundLogger,
+        refused: Refused | None = None,
     ) -> None:
         self._sock = sock
+        self._refused = refused
         self._factory = factory
         self._tls = tls
         self._trusted: tuple[Network, ...] = front_end.proxy_protocol_from
@@ -161,7 +168,9 @@ class Listener:
         except BadProxyHeader as error:
             self._log.warning("listener.refused", client=address, reason=f"PROXY header: {error}")
             sock.close()
-        except (OSError, ssl.SSLError, TimeoutError):
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            if self._refused is not None and isinstance(error, ssl.SSLError):
+                self._refused(address, getattr(error, "verify_message", "") or error.reason or "no TLS")
             sock.close()  # a client that gave up, a port scan, or a handshake that came to nothing
         except BaseException:
             sock.close()

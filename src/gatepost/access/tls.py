@@ -1,4 +1,4 @@
-"""TLS contexts of both sides. Servers are always verified; clients get TLS 1.2 or later."""
+"""TLS contexts of both sides. Servers are always verified; clients get TLS 1.2 or later, peers 1.3."""
 
 from __future__ import annotations
 
@@ -6,33 +6,69 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from gatepost.configuration.settings import FrontEnd
+from gatepost.configuration.settings import FrontEnd, PeerKeys
 from gatepost.organization.model import Server
+
+PEER_ALPN = "gatepost-peer/1"
+"""What front ends agree on among themselves (RFC 7301): no connection that is meant for another service passes for it."""
 
 
 def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
-    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`.
-
-    The ssl module reads keys only from files. Ours came from the supervisor as bytes, since a worker without
-    privileges cannot read the operator's file, so they pass through a private file in memory.
-    """
+    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_SINGLE_ECDH_USE
     context.set_alpn_protocols([alpn])
     # One ticket a handshake: a mail client resumes one session at a time, and each ticket is a packet's worth of work.
     context.num_tickets = 1
+    _load_key_pair(context, front_end.certificate, front_end.private_key)
+    return context
+
+
+def peer_server_context(keys: PeerKeys) -> ssl.SSLContext:
+    """The context of the listener for other front ends (SPEC C11): only the organization's CA is believed.
+
+    Both sides are Gatepost, so nothing older than TLS 1.3 is needed. Raises `ssl.SSLError`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Every connection shows its certificate: none is resumed on a ticket that was given to an earlier one.
+    context.num_tickets = 0
+    _for_peers(context, keys)
+    return context
+
+
+def peer_client_context(keys: PeerKeys) -> ssl.SSLContext:
+    """The context of connections to other front ends: our certificate is shown, theirs and its name are verified."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _for_peers(context, keys)
+    return context
+
+
+def _for_peers(context: ssl.SSLContext, keys: PeerKeys) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols([PEER_ALPN])
+    context.load_verify_locations(cadata=keys.organization_ca.decode("ascii", "ignore"))
+    _load_key_pair(context, keys.certificate, keys.private_key)
+
+
+def _load_key_pair(context: ssl.SSLContext, chain: bytes, private_key: bytes) -> None:
+    """Give `context` its certificate.
+
+    The ssl module reads keys only from files. Ours came from the supervisor as bytes, since a worker without
+    privileges cannot read the operator's file, so they pass through a private file in memory.
+    """
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - the file is private and gone at once
     with (
         tempfile.NamedTemporaryFile(dir=memory, prefix="gatepost-") as certificate,
         tempfile.NamedTemporaryFile(dir=memory, prefix="gatepost-") as key,
     ):
-        certificate.write(front_end.certificate)
+        certificate.write(chain)
         certificate.flush()
-        key.write(front_end.private_key)
+        key.write(private_key)
         key.flush()
         context.load_cert_chain(certificate.name, key.name)
-    return context
 
 
 def client_context(front_end: FrontEnd, server: Server) -> ssl.SSLContext:
@@ -48,14 +84,20 @@ def client_context(front_end: FrontEnd, server: Server) -> ssl.SSLContext:
 
 
 class ClientContexts:
-    """One context a server, made on first use and kept until the configuration changes."""
+    """One context a server, and one for all peers, made on first use and kept until the configuration changes."""
 
     def __init__(self, front_end: FrontEnd) -> None:
         self._front_end = front_end
         self._contexts: dict[str, ssl.SSLContext] = {}
+        self._peer_context: ssl.SSLContext | None = None
 
-    def __call__(self, server: Server) -> ssl.SSLContext:
-        """The context for connections to `server`."""
+    def __call__(self, server: Server, *, peer: bool = False) -> ssl.SSLContext:
+        """The context for connections to `server`; with `peer` to its endpoint for peers, for which we need keys."""
+        if peer:
+            if self._peer_context is None:
+                assert self._front_end.peer_keys is not None
+                self._peer_context = peer_client_context(self._front_end.peer_keys)
+            return self._peer_context
         context = self._contexts.get(server.name)
         if context is None:
             context = self._contexts[server.name] = client_context(self._front_end, server)

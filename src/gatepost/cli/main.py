@@ -21,10 +21,14 @@ COMMANDS = {
     "database": "Show the databases and move their active copies.",
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends know each other.",
+    "shell": "The management shell: the source system's commands, such as Set-OwaVirtualDirectory.",
+    "server": "Show the servers.",
+    "virtual-directory": "Show and change the paths that servers serve over HTTP.",
+    "array": "Show and change client access arrays.",
     "serve": "Run the front end.",
     "lab": "Run a small organization on this machine to try things out.",
 }
-"""Names and one-line helps; each name is the module `gatepost.cli.<name>` with a click command `command`."""
+"""Names and one-line helps; each is a module `gatepost.cli.<name>` (_ for -) that has a click command `command`."""
 
 FAILED = 1
 USAGE = 2
@@ -41,7 +45,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        found = importlib.import_module(f"gatepost.cli.{cmd_name}").command
+        found = importlib.import_module(f"gatepost.cli.{cmd_name.replace('-', '_')}").command
         if not isinstance(found, click.Command):
             raise TypeError(f"gatepost.cli.{cmd_name}.command is not a click command")
         return found

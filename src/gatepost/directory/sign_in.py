@@ -199,6 +199,21 @@ class SignInService:
             return SignInResult(_WRONG, reason="disabled")
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
 
+    def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
+        """The user whom another front end has signed in as `name`, without a password (SPEC C11). Never raises.
+
+        `name` is canonical, as that front end's directory has it; what is an alias here would be another user there.
+        While the directory is down what it last said holds for `OUTAGE_SECONDS`.
+        """
+        try:
+            user = self._last_known(name)
+        except DirectoryUnavailable as fault:
+            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
+        if user is None or user.name != name or user.disabled:
+            known = user is not None and user.name == name
+            return SignInResult(_WRONG, reason="disabled" if known else "unknown user")
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+
     def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
         """The user `name` (canonical) of a sign-in that lasts, without a password. Never raises.
 
@@ -207,14 +222,9 @@ class SignInService:
         what it last said holds for `OUTAGE_SECONDS`.
         """
         try:
-            user = self._directory.find(name)
+            user = self._last_known(name)
         except DirectoryUnavailable as fault:
-            last, told = self._users.get(name, (None, 0.0))
-            if last is None or self._clock() - told > OUTAGE_SECONDS:
-                return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
-            user = last
-        else:
-            self._remember_user(name, user)
+            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
         if user is None or user.name != name:
             return SignInResult(_WRONG, reason="unknown user")
         if user.disabled or not user.password_hash:
@@ -310,6 +320,18 @@ class SignInService:
             del self._names[next(iter(self._names))]
         signed_in = result if result.verdict is Verdict.SIGNED_IN else SignInResult(Verdict.SIGNED_IN, user)
         self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in)
+
+    def _last_known(self, name: str) -> User | None:
+        """The user of that canonical name; while the directory is down, as it was last. Raises `DirectoryUnavailable`."""
+        try:
+            user = self._directory.find(name)
+        except DirectoryUnavailable:
+            last, told = self._users.get(name, (None, 0.0))
+            if last is None or self._clock() - told > OUTAGE_SECONDS:
+                raise
+            return last
+        self._remember_user(name, user)
+        return user
 
     def _remember_user(self, name: str, user: User | None) -> None:
         self._users.pop(name, None)

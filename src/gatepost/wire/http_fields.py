@@ -25,8 +25,17 @@ FORGEABLE = frozenset({
 })  # fmt: skip
 """What servers believe of a front door, so that no client may say it (SPEC C14)."""
 
-FORGEABLE_PREFIXES = (b"x-forwarded", b"x-backend", b"x-webobjects-")
-"""The last are SOGo's: it takes the user's name from one of them."""
+FORGEABLE_PREFIXES = (b"x-forwarded", b"x-backend", b"x-webobjects-", b"x-gatepost-")
+"""`x-webobjects-` is SOGo's: it takes the user's name from such a field. The last is what front ends tell each other."""
+
+ASSERTION_HEADER = "X-Gatepost-Assertion"
+"""On requests to a peer: who the user is (SPEC C11)."""
+ASSERTION = ASSERTION_HEADER.lower().encode()
+PEER_REFUSED_HEADER = "X-Gatepost-Refused"
+"""On a peer's response: it has not let the request in, for this reason. It is no word of a mailbox server."""
+PEER_REFUSED = PEER_REFUSED_HEADER.lower().encode()
+SERVED_BY = b"x-beserver"
+"""On responses: the mailbox server that made it (SPEC C14)."""
 
 REQUEST_KEPT = frozenset({
     b"host", b"authorization", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"expect",
@@ -82,16 +91,24 @@ class FieldRules:
         return kind
 
 
-def request_rules(trusted_headers: Iterable[str]) -> FieldRules:
-    """Rules for clients' requests; `trusted_headers` name users at servers, so no client may send one."""
+def request_rules(trusted_headers: Iterable[str], *, peer: bool = False) -> FieldRules:
+    """Rules for clients' requests, or those of peers; `trusted_headers` name users at servers, so nobody may send one.
+
+    A peer's word on the client is in its assertion and nowhere else.
+    """
     trusted = {name.lower().encode("ascii", "ignore") for name in trusted_headers}
-    return FieldRules(REQUEST_KEPT, HOP_BY_HOP | FORGEABLE | trusted, FORGEABLE_PREFIXES)
+    kept = REQUEST_KEPT | {ASSERTION} if peer else REQUEST_KEPT
+    return FieldRules(kept, HOP_BY_HOP | FORGEABLE | trusted, FORGEABLE_PREFIXES)
 
 
-def response_rules() -> FieldRules:
-    """Rules for servers' responses: our own diagnostic fields replace theirs (SPEC C14)."""
-    own = {b"x-feserver", b"x-beserver", b"x-targetbeserver", b"request-id", b"x-request-id"}
-    return FieldRules(RESPONSE_KEPT, (HOP_BY_HOP | own) - {b"proxy-authenticate"}, judged=RESPONSE_JUDGED)
+def response_rules(*, peer: bool = False) -> FieldRules:
+    """Rules for servers' responses, or those of peers: our own diagnostic fields replace theirs (SPEC C14)."""
+    own = {
+        b"x-feserver", b"x-beserver", b"x-targetbeserver", b"x-calculatedbetarget", b"request-id", b"x-request-id",
+        PEER_REFUSED,
+    }  # fmt: skip
+    kept = RESPONSE_KEPT | {PEER_REFUSED, SERVED_BY} if peer else RESPONSE_KEPT
+    return FieldRules(kept, (HOP_BY_HOP | own) - {b"proxy-authenticate"}, judged=RESPONSE_JUDGED)
 
 
 def passed_value(passed: Sequence[bytes], name: bytes) -> bytes | None:

@@ -452,3 +452,27 @@ async def test_somebody_can_be_looked_up_without_signing_in(service: SignInServi
     directory.down = True
     with pytest.raises(DirectoryUnavailable):
         service.look_up("anna")
+
+
+def test_a_user_whom_a_peer_has_signed_in_is_let_in_by_name(directory: FakeDirectory, service: SignInService) -> None:
+    """Who may not sign in here himself may not through a peer either; an account without a password may."""
+    assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
+    assert service.user_by_name("none@contoso.com", IMAP).verdict is Verdict.SIGNED_IN
+    assert service.user_by_name("otto@contoso.com", IMAP).verdict is Verdict.PROTOCOL_NOT_ALLOWED
+    for name, reason in (("gone@contoso.com", "disabled"), ("nobody@contoso.com", "unknown user")):
+        result = service.user_by_name(name, IMAP)
+        assert (result.verdict, result.user, result.reason) == (Verdict.WRONG_CREDENTIALS, None, reason)
+
+
+def test_a_peers_user_goes_by_the_canonical_name_only(directory: FakeDirectory, service: SignInService) -> None:
+    """What is an alias here may be a user of its own in the directory of the peer."""
+    assert service.user_by_name("sales@contoso.com", IMAP).verdict is Verdict.WRONG_CREDENTIALS
+    assert service.user_by_name("ANNA@contoso.com", IMAP).verdict is Verdict.WRONG_CREDENTIALS
+
+
+def test_a_peers_user_is_known_while_the_directory_is_down(directory: FakeDirectory, service: SignInService) -> None:
+    """If seen before; for others the fault is temporary."""
+    service.user_by_name("anna@contoso.com", IMAP)
+    directory.down = True
+    assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
+    assert service.user_by_name("otto@contoso.com", POP3).verdict is Verdict.UNAVAILABLE

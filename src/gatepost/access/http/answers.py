@@ -17,13 +17,15 @@ TEXTS = {
     413: "The request is too large.",
     414: "The address is too long.",
     431: "The request's head is too large.",
+    440: "Please sign in again.",
     501: "This method is not known.",
     502: "The mailbox server gave an answer that cannot be passed on.",
     503: "The service is not available at the moment. Please try again.",
     508: "The request came back to where it had been.",
 }
-PHRASES = {451: "Redirect"}
-"""Phrases of our own: to ActiveSync clients 451 is a redirect, not what RFC 7725 says (MS-ASHTTP section 2.2.2.1.2)."""
+PHRASES = {440: "Login Timeout", 451: "Redirect"}
+"""Phrases of our own: to ActiveSync clients 451 is a redirect, not what RFC 7725 says (MS-ASHTTP section 2.2.2.1.2);
+440 is what Outlook Web App's scripts know as "sign in again"."""
 RETRY_SECONDS = 10
 """A client waits this long after a temporary fault: a failover is over in this time."""
 RETRY_AFTER = b"Retry-After: %d\r\n" % RETRY_SECONDS

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
 from gatepost.balancing.affinity import Affinity
-from gatepost.balancing.choice import order
+from gatepost.balancing.choice import order, rendezvous
 from gatepost.routing.outcome import Proxy, Serve, Target
 from gatepost.sharedstate.port import SharedStateUnavailable
 from gatepost.wire.activesync import device_key
+from gatepost.wire.http_cookies import AFFINITY
 
 if TYPE_CHECKING:
     from gatepost.access.http.exchange import Exchange
 
+_BY_COOKIE = frozenset({Affinity.COOKIE, Affinity.COOKIE_OR_ADDRESS})
 MAX_TRIED = 3
 """Candidates tried for one request: each may take `connect_seconds`, and the client waits."""
 
@@ -47,10 +49,10 @@ class Choice:
             if state is not None and self._kept is not None:
                 tasks.start(_quietly_move(exchange, self._device, target.server), "device moves")
             return b""
-        if self._affinity in {Affinity.COOKIE, Affinity.COOKIE_OR_ADDRESS}:
-            return door.affinity_cookies.line(
-                exchange.leg.own_cookies, exchange.identity.user.name, exchange.kind[1], target.server
-            )
+        cookie = door.affinity_cookie
+        if cookie is not None and self._affinity in _BY_COOKIE:
+            value = exchange.leg.own_cookies.get(AFFINITY, b"")
+            return cookie.line(value, exchange.user_name, exchange.kind[1], target.server, door.forms.clock())
         return b""
 
 
@@ -78,9 +80,10 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
             if kept is None:
                 tasks.start(_first(exchange, decision, device), f"{leg.session} device")
                 return None
-    elif affinity in {Affinity.COOKIE, Affinity.COOKIE_OR_ADDRESS}:
+    elif affinity in _BY_COOKIE and door.affinity_cookie is not None:
+        value = leg.own_cookies.get(AFFINITY, b"")
         names = [target.server for target in decision.candidates]
-        kept = door.affinity_cookies.kept(leg.own_cookies, exchange.identity.user.name, exchange.kind[1], names)
+        kept = door.affinity_cookie.kept(value, exchange.user_name, exchange.kind[1], names, door.forms.clock())
     return _ordered(exchange, decision, kept, device)
 
 
@@ -109,6 +112,7 @@ async def _first(exchange: Exchange, decision: Serve | Proxy, device: str) -> No
         try:
             kept = await state.first_server(device, wanted.server)
         except SharedStateUnavailable:
-            kept = wanted.server
+            # Front ends that cannot tell each other still come to the same server.
+            kept = rendezvous([target.server for target in decision.candidates], device)[0]
     if not exchange.over:
         exchange.chosen(_ordered(exchange, decision, kept, device))

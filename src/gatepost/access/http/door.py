@@ -83,6 +83,10 @@ class HttpDoor:
         self._turns = count()
         self.health = health or AllHealthy()
         self.shared_state = shared_state
+        self.configuration = configuration
+        self.slots = Slots(configuration.front_end.limits.http_requests, loop)
+        self.forms = FormsFlow(self, shared_state)
+        self.peers = PeerEntrance(self)
         self.autodiscover = Autodiscover(self)
         self._configure(configuration, client_context)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -104,9 +108,11 @@ class HttpDoor:
         self.via_line = b"Via: 1.1 %b\r\n" % self.name
         self.request_rules = request_rules(s.sign_in.http_header for s in organization.servers.values())
         self._client_context = client_context
-        self.forms = FormsFlow(self)
-        self.peers = PeerEntrance(self)
-        self.affinity_cookies = AffinityCookies(self)
+        self.slots.set_limit(self.limits.http_requests)
+        self.forms.configure()
+        self.peers.configure()
+        key, others = front_end.private_key, front_end.forms.also_opens
+        self.affinity_cookie = AffinityCookie(key, others) if key else None
         self.jmap_path = well_known.directory_path(organization, "jmap")
         self._pools = {}
         self._destinations = {}

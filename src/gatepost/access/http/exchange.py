@@ -106,7 +106,7 @@ class Exchange:
         route = self.route
         if self.kind[0] is PathClass.DEVICE:
             version = passed_value(leg.reader.passed, b"ms-asprotocolversion")
-            follows = follows_451(version, leg.reader.method)
+            follows = follows_451(version)
             decision = leg.door.router.decide(
                 _HTTPS, mailbox, route, follows_451=follows, from_peer=leg.peer is not None
             )

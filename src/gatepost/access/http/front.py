@@ -14,8 +14,7 @@ from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
-from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.outcome import Cause
+from gatepost.organization.model import AuthenticationMethod, PathClass, Protocol
 from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
 from gatepost.wire.http_path import read_path
@@ -79,9 +78,7 @@ def _read_cookies(leg: HttpClientLeg, field: bytes | None) -> None:
     """Take our own cookies out: servers never see them."""
     leg.cookie_field = field
     leg.cookies, leg.own_cookies = (b"", {}) if field is None else take_own(field)
-    value = leg.own_cookies.get(SIGN_IN)
-    leg.signed = leg.door.forms.open(value) if value is not None and leg.peer is None else None
-    leg.lines_for = (None, None)
+    leg.signed = None
 
 
 def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None:
@@ -89,40 +86,52 @@ def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None
     door = leg.door
     kind = door.router.path_class(route)
     if leg.peer is not None:
-        identity = door.peers.identity(leg)
+        identity = door.peers.begin(leg)
         if identity is not None:
             onward.go(_exchange(leg, path, query, route, kind), identity)
         return
-    if leg.signed is not None:
-        verdict = door.forms.still_good(leg)
-        if verdict is not None and verdict.verdict is _SIGNED_IN:
-            exchange = _exchange(leg, path, query, route, kind)
-            exchange.add_fields(door.forms.renewal(leg, query))
-            onward.go(exchange, _identity(leg, verdict, Way.FORMS, leg.signed.session.password))
-            return
-        if verdict is not None and verdict.verdict is Verdict.UNAVAILABLE:
-            _exchange(leg, path, query, route, kind).refuse(503, verdict.reason, cause=Cause.BUSY)
-            return
+    value = leg.own_cookies.get(SIGN_IN, b"")
+    if value and _by_cookie(leg, value, path, query, route, kind):
+        return
     authorization = leg.reader.kept.get(b"authorization")
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
-        leg.lines_for = (None, None)
-    if leg.credentials is None or not door.forms.takes_basic(route):
-        if kind[0] is PathClass.INTERACTIVE and door.forms.shows_page(route):
-            door.forms.ask(leg, path, query)
-        else:
+    credentials = leg.credentials
+    page = door.forms.directory_of(route)
+    if credentials is None or (page is not None and AuthenticationMethod.BASIC not in page.authentication):
+        if page is None or not door.forms.ask(leg, path, query, door.forms.why(value)):
             ask_to_sign_in(leg, "no credentials")
         return
     exchange = _exchange(leg, path, query, route, kind)
-    name, password = leg.credentials
+    name, password = credentials
     result = door.sign_in.password_now(name, password, _HTTPS)
     if result is None:
-        tasks.start(_check(exchange, leg.credentials), f"{leg.session} sign-in")
+        tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
-        onward.go(exchange, _identity(leg, result, Way.BASIC, password))
+        onward.go(exchange, _identity(leg, result, password))
     else:
         _judged(exchange, result, door.loop.time(), password)
+
+
+def _by_cookie(
+    leg: HttpClientLeg, value: bytes, path: bytes, query: bytes, route: str, kind: tuple[PathClass, str]
+) -> bool:
+    """Whether the sign-in cookie says whose request it is; False: it is void."""
+    forms = leg.door.forms
+    now = forms.clock()
+    signed = leg.signed
+    if signed is None or not forms.still_good(signed, now):
+        signed = leg.signed = forms.identity(leg, value)
+        if signed is None:
+            return False
+    exchange = _exchange(leg, path, query, route, kind)
+    if signed.identity is not None:
+        exchange.add_fields(forms.renewal(signed, query, now))
+        onward.go(exchange, signed.identity)
+    else:
+        _judged(exchange, signed.result, leg.door.loop.time(), "")
+    return True
 
 
 def _exchange(leg: HttpClientLeg, path: bytes, query: bytes, route: str, kind: tuple[PathClass, str]) -> Exchange:
@@ -131,13 +140,13 @@ def _exchange(leg: HttpClientLeg, path: bytes, query: bytes, route: str, kind: t
     return exchange
 
 
-def _identity(leg: HttpClientLeg, result: SignInResult, way: Way, password: str) -> Identity:
+def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:
     """The same object while nothing changes, so that what was worked out for it still stands."""
     user = result.user
     assert user is not None
     known = leg.identity
-    if known is None or known.user is not user or known.way is not way or known.password != password:
-        known = leg.identity = Identity(user, way, password)
+    if known is None or known.user is not user or known.password != password:
+        known = leg.identity = Identity(user, Way.BASIC, password)
     return known
 
 
@@ -157,7 +166,7 @@ def _judged(exchange: Exchange, result: SignInResult, started: float, password: 
     leg = exchange.leg
     verdict = result.verdict
     if verdict is _SIGNED_IN:
-        onward.go(exchange, _identity(leg, result, Way.BASIC, password))
+        onward.go(exchange, _identity(leg, result, password))
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gatepost.access.http.collected import Collected
 from gatepost.access.http.other_mailbox import mailbox_for
 from gatepost.organization.model import PathClass
-from gatepost.wire.ews import anchor_mailbox, availability_target, explicit_logon, is_availability
+from gatepost.wire.ews import availability_target, may_be_availability
 from gatepost.wire.http_fields import passed_value
 
 if TYPE_CHECKING:

@@ -108,6 +108,16 @@ def dies_with_parent(argv: Sequence[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "TERM", "--", *argv] if setpriv else list(argv)
 
 
+def as_account(account: str, argv: Sequence[str], at_death: signal.Signals = signal.SIGTERM) -> list[str]:
+    """`argv` run by root as another account, of which `at_death` is sent when the parent dies.
+
+    In one step: the kernel forgets the wish of `dies_with_parent` when a process changes its account.
+    """
+    setpriv = require_program("setpriv", ("util-linux",))
+    whose = [f"--reuid={account}", f"--regid={account}", "--init-groups"]
+    return [setpriv, *whose, "--pdeathsig", at_death.name.removeprefix("SIG"), "--", *argv]
+
+
 class ServerProcess:
     """A server of ours. Use `start` and `wait_ready`, or `with`; `stop` ends it and waits."""
 

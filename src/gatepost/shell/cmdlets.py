@@ -1,0 +1,25 @@
+"""All cmdlets."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from gatepost.shell.cmdlet import Cmdlets
+from gatepost.shell.database_cmdlets import database_cmdlets
+from gatepost.shell.directory_cmdlets import directory_cmdlets
+from gatepost.shell.mailbox_cmdlets import mailbox_cmdlets
+from gatepost.shell.objects import ALIASES, object_cmdlets
+from gatepost.shell.server_cmdlets import server_cmdlets
+
+
+@cache
+def all_cmdlets() -> Cmdlets:
+    """The table of all cmdlets."""
+    found = [
+        *directory_cmdlets(),
+        *server_cmdlets(),
+        *database_cmdlets(),
+        *mailbox_cmdlets(),
+        *object_cmdlets(all_cmdlets),
+    ]
+    return Cmdlets(found, ALIASES)

@@ -1,0 +1,359 @@
+"""Cmdlets for mailbox databases, their copies, and which copy is active."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gatepost.activemanager.port import RegistryUnavailable, StaleEpoch
+from gatepost.configuration.editing import OrganizationText, Plain
+from gatepost.organization.faults import suggestion
+from gatepost.organization.model import Database, Organization, Role, Server
+from gatepost.routing.decision import ActiveCopy
+from gatepost.shell.binding import Kind, Parameter
+from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
+from gatepost.shell.errors import ShellError
+from gatepost.shell.session import Session
+from gatepost.shell.things import Cell, Thing
+
+_IDENTITY = Parameter("Identity", Kind.TEXT, "The database.", 0)
+_COPY = Parameter("Identity", Kind.TEXT, "DATABASE\\SERVER.", 0)
+_COPIES = Parameter("Identity", Kind.TEXT, "DATABASE\\SERVER, or DATABASE for all its copies.", 0)
+_PREFERENCE = Parameter("ActivationPreference", Kind.NUMBER, "1 is the first choice; the others move up or down.")
+_SERVER = Parameter("Server", Kind.TEXT, "The mailbox server.")
+
+
+def database_cmdlets() -> list[Cmdlet]:
+    """The cmdlets."""
+    return [
+        Cmdlet("Get-MailboxDatabase", "Show databases.", _get, (_IDENTITY, _SERVER)),
+        Cmdlet(
+            "New-MailboxDatabase",
+            "Add a database with one copy.",
+            _new,
+            (Parameter("Name", Kind.TEXT, "Its name.", 0), _SERVER),
+            changes=True,
+        ),
+        Cmdlet(
+            "Set-MailboxDatabase",
+            "Rename a database that has no mailboxes.",
+            _set,
+            (_IDENTITY, Parameter("Name", Kind.TEXT, "Its new name.")),
+            changes=True,
+        ),
+        Cmdlet("Remove-MailboxDatabase", "Take databases away.", _remove, (_IDENTITY,), changes=True, asks=True),
+        Cmdlet("Get-MailboxDatabaseCopy", "Show copies.", _get_copies, (_COPIES, _SERVER)),
+        Cmdlet(
+            "Add-MailboxDatabaseCopy",
+            "Add a copy of a database.",
+            _add_copy,
+            (_IDENTITY, Parameter("MailboxServer", Kind.TEXT, "Where the copy is."), _PREFERENCE),
+            changes=True,
+        ),
+        Cmdlet("Set-MailboxDatabaseCopy", "Change a copy's preference.", _set_copy, (_COPY, _PREFERENCE), changes=True),
+        Cmdlet(
+            "Remove-MailboxDatabaseCopy",
+            "Take a copy away. The active one stays.",
+            _remove_copy,
+            (_COPY,),
+            changes=True,
+            asks=True,
+        ),
+        Cmdlet("Get-MailboxDatabaseCopyStatus", "Show which copies are active.", _status, (_COPIES, _SERVER)),
+        Cmdlet(
+            "Move-ActiveMailboxDatabase",
+            "Make another copy the active one.",
+            _move,
+            (_IDENTITY, Parameter("ActivateOnServer", Kind.TEXT, "The server whose copy becomes active.", 1)),
+            changes=True,
+        ),
+    ]
+
+
+# Databases
+
+
+def _database(session: Session, name: str) -> Database:
+    databases = session.organization.databases
+    for database in databases.values():
+        if database.name.casefold() == name.casefold():
+            return database
+    raise ShellError(f"there is no database {name!r}; {suggestion(name, databases, 'databases')}")
+
+
+def _databases(invocation: Invocation) -> list[Database]:
+    return [_database(invocation.session, identity) for identity in invocation.identities()]
+
+
+def _ordered(database: Database) -> list[str]:
+    return [copy.server for copy in sorted(database.copies, key=lambda copy: copy.preference)]
+
+
+def _mailbox_server(session: Session, name: str) -> Server:
+    server = session.server(name)
+    if Role.MAILBOX not in server.roles:
+        raise ShellError(f"{server.name} is no mailbox server")
+    return server
+
+
+def _active(session: Session) -> dict[str, ActiveCopy]:
+    """Active copies by database; empty where there is no registry. Raises `ShellError` when it does not answer."""
+    if not session.has_stores:
+        return {}
+    try:
+        return dict(session.registry.view().active)
+    except RegistryUnavailable as fault:
+        raise ShellError(f"the registry cannot be read: {fault}") from fault
+
+
+def _thing(database: Database, active: dict[str, ActiveCopy]) -> Thing:
+    now = active.get(database.name)
+    properties: dict[str, Cell] = {
+        "Name": database.name,
+        "Server": now.server if now else None,
+        "Copies": tuple(_ordered(database)),
+        "ActivationPreference": tuple(
+            f"{c.server}={c.preference}" for c in sorted(database.copies, key=lambda c: c.preference)
+        ),
+        "Epoch": now.epoch if now else 0,
+        "Identity": database.name,
+    }
+    return Thing("MailboxDatabase", properties, ("Name", "Server", "Copies"))
+
+
+def _get(invocation: Invocation) -> Iterator[Output]:
+    session, server = invocation.session, invocation.bound.text("Server")
+    named = "Identity" in invocation.bound or invocation.given is not None
+    found = _databases(invocation) if named else list(session.organization.databases.values())
+    wanted = _mailbox_server(session, server).name if server else None
+    active = _active(session)
+    for database in found:
+        if wanted is None or database.has_copy_on(wanted):
+            yield _thing(database, active)
+
+
+def _new(invocation: Invocation) -> Iterator[Output]:
+    session, bound = invocation.session, invocation.bound
+    name = bound.need("Name")
+
+    def find() -> list[Server]:
+        _refuse_taken(session, name)
+        return [_mailbox_server(session, bound.need("Server"))]
+
+    for server in invocation.change(find, lambda server: f"Add the database {name} on {server.name}?"):
+        copies: list[dict[str, Any]] = [{"server": server.name, "preference": 1}]
+        session.add_table(("databases", name), {"copies": copies})
+        yield _thing(session.organization.databases[name], {})
+
+
+def _refuse_taken(session: Session, name: str) -> None:
+    taken = [other for other in session.organization.databases if other.casefold() == name.casefold()]
+    if taken:
+        raise ShellError(f"there is a database {taken[0]} already")
+
+
+def _refuse_with_mailboxes(session: Session, database: Database, what: str) -> None:
+    """The directory names databases: one that holds mailboxes keeps its name and stays."""
+    if not session.has_stores:
+        session.talk.warn(f"no directory is at hand: whether {database.name} holds mailboxes was not looked at")
+        return
+    with session.directory() as directory:
+        first = next(iter(directory.entries(database.name)), None)
+    if first is not None:
+        raise ShellError(
+            f"{database.name} holds mailboxes, such as {first.user.name}, and cannot be {what}: move them first "
+            f"(Get-Mailbox -Database {database.name} | Set-Mailbox -Database …)"
+        )
+
+
+def _set(invocation: Invocation) -> Iterator[Output]:
+    session, new = invocation.session, invocation.bound.need("Name")
+    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Rename {d.name} to {new}?"):
+        if new.casefold() != database.name.casefold():
+            _refuse_taken(session, new)
+        _refuse_with_mailboxes(session, database, "renamed")
+
+        def edit(text: OrganizationText, _: Organization, old: str = database.name) -> None:
+            keys: dict[str, Plain | None] = dict(text.data["databases"][old])
+            text.remove_table(("databases", old))
+            text.add_table(("databases", new), keys)
+
+        session.edit(edit)
+    return iter(())
+
+
+def _remove(invocation: Invocation) -> Iterator[Output]:
+    session = invocation.session
+    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Remove the database {d.name}?"):
+        _refuse_with_mailboxes(session, database, "removed")
+        session.remove_table(("databases", database.name))
+    return iter(())
+
+
+# Copies
+
+
+def _copy(session: Session, identity: str) -> tuple[Database, str]:
+    """Database and server of `DATABASE\\SERVER`. Raises `ShellError`."""
+    name, backslash, server = identity.partition("\\")
+    if not backslash:
+        raise ShellError(f"a copy is named as DATABASE\\SERVER, not {identity!r}")
+    database, found = _database(session, name), session.server(server).name
+    if not database.has_copy_on(found):
+        raise ShellError(f"{found} has no copy of {database.name}; copies are on {', '.join(_ordered(database))}")
+    return database, found
+
+
+def _copies(invocation: Invocation) -> list[tuple[Database, str]]:
+    """All copies meant, in order of preference: of the databases and copies named, or of all."""
+    session, server = invocation.session, invocation.bound.text("Server")
+    named = "Identity" in invocation.bound or invocation.given is not None
+    found: list[tuple[Database, str]] = []
+    for identity in invocation.identities() if named else list(session.organization.databases):
+        if "\\" in identity:
+            found.append(_copy(session, identity))
+        else:
+            database = _database(session, identity)
+            found += [(database, name) for name in _ordered(database)]
+    wanted = _mailbox_server(session, server).name if server else None
+    return [(database, name) for database, name in found if wanted in {None, name}]
+
+
+def _preference(database: Database, server: str) -> int:
+    return next(copy.preference for copy in database.copies if copy.server == server)
+
+
+def _get_copies(invocation: Invocation) -> Iterator[Output]:
+    for database, server in _copies(invocation):
+        yield Thing(
+            "MailboxDatabaseCopy",
+            {
+                "Name": f"{database.name}\\{server}",
+                "DatabaseName": database.name,
+                "MailboxServer": server,
+                "ActivationPreference": _preference(database, server),
+                "Identity": f"{database.name}\\{server}",
+            },
+            ("Name", "MailboxServer", "ActivationPreference"),
+        )
+
+
+def _status(invocation: Invocation) -> Iterator[Output]:
+    session = invocation.session
+    if not session.has_stores:
+        raise ShellError("this needs the registry of a front end's configuration (--config FILE)")
+    active = _active(session)
+    for database, server in _copies(invocation):
+        now = active.get(database.name)
+        is_active = now is not None and now.server == server
+        yield Thing(
+            "MailboxDatabaseCopyStatus",
+            {
+                "Name": f"{database.name}\\{server}",
+                # What a passive copy is worth only its own server knows.
+                "Status": "Mounted" if is_active else "Passive",
+                "ActiveCopy": is_active,
+                "ActivationPreference": _preference(database, server),
+                "Epoch": now.epoch if now else 0,
+                "DatabaseName": database.name,
+                "MailboxServer": server,
+                "Identity": f"{database.name}\\{server}",
+            },
+            ("Name", "Status", "ActivationPreference", "Epoch"),
+        )
+
+
+def _write(session: Session, database: Database, servers: Sequence[str], *, renumber: bool) -> None:
+    """Write the copies in the order of `servers`; what is not renumbered keeps its preference and place."""
+    if renumber:
+        preferences = {server: number for number, server in enumerate(servers, 1)}
+    else:
+        preferences = {copy.server: copy.preference for copy in database.copies}
+
+    def edit(text: OrganizationText, _: Organization) -> None:
+        written: list[dict[str, Any]] = text.data["databases"][database.name]["copies"]
+        kept = [entry | {"preference": preferences[entry["server"]]} for entry in written if entry["server"] in servers]
+        there = {entry["server"] for entry in written}
+        added = [{"server": s, "preference": preferences[s]} for s in servers if s not in there]
+        text.set_copies(database.name, [*kept, *added])
+
+    session.edit(edit)
+
+
+def _at(servers: list[str], server: str, preference: int | None) -> list[str]:
+    """`servers` with `server` at the place that its preference asks for."""
+    others = [name for name in servers if name != server]
+    if preference is not None and not 1 <= preference <= len(others) + 1:
+        raise ShellError(f"-ActivationPreference is from 1 to the number of copies, {len(others) + 1}")
+    place = len(others) if preference is None else preference - 1
+    return [*others[:place], server, *others[place:]]
+
+
+def _add_copy(invocation: Invocation) -> Iterator[Output]:
+    session, bound = invocation.session, invocation.bound
+    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Add a copy of {d.name}?"):
+        server = _mailbox_server(session, bound.need("MailboxServer")).name
+        if database.has_copy_on(server):
+            raise ShellError(f"{server} has a copy of {database.name} already")
+        _write(session, database, _at(_ordered(database), server, bound.number("ActivationPreference")), renumber=True)
+    return iter(())
+
+
+def _meant(invocation: Invocation) -> list[tuple[Database, str]]:
+    return [_copy(invocation.session, identity) for identity in invocation.identities()]
+
+
+def _set_copy(invocation: Invocation) -> Iterator[Output]:
+    session, preference = invocation.session, invocation.bound.number("ActivationPreference")
+    if preference is None:
+        raise ShellError("say what to change: -ActivationPreference")
+    for database, server in invocation.change(
+        lambda: _meant(invocation), lambda c: f"Change the copy of {c[0].name} on {c[1]}?"
+    ):
+        before = session.organization
+        _write(session, database, _at(_ordered(database), server, preference), renumber=True)
+        if session.organization == before:
+            session.talk.warn(f"the preference of {database.name}\\{server} is {preference} already")
+    return iter(())
+
+
+def _remove_copy(invocation: Invocation) -> Iterator[Output]:
+    session = invocation.session
+    for database, server in invocation.change(
+        lambda: _meant(invocation), lambda c: f"Remove the copy of {c[0].name} on {c[1]}?"
+    ):
+        if len(database.copies) == 1:
+            raise ShellError(f"{database.name}\\{server} is the only copy: remove the database instead")
+        now = _active(session).get(database.name)
+        if now is not None and now.server == server:
+            raise ShellError(f"{database.name}\\{server} is the active copy: activate another one first")
+        current = _database(session, database.name)
+        _write(session, current, [name for name in _ordered(current) if name != server], renumber=False)
+    return iter(())
+
+
+def _move(invocation: Invocation) -> Iterator[Output]:
+    """The change is one of the registry, not of the file."""
+    session, bound = invocation.session, invocation.bound
+    server = _mailbox_server(session, bound.need("ActivateOnServer")).name
+    registry = session.registry
+    for database in _databases(invocation):
+        if not database.has_copy_on(server):
+            copies = ", ".join(_ordered(database))
+            raise ShellError(f"{server} has no copy of {database.name}; copies are on {copies}")
+        now = _active(session).get(database.name)
+        if now is not None and now.server == server:
+            session.talk.warn(f"{database.name} is active on {server} already")
+            continue
+        if invocation.what_if:
+            session.talk.say(f"What if: {database.name} would be active on {server}")
+            continue
+        if not invocation.agreed(f"Make {server} active for {database.name}?"):
+            continue
+        try:
+            registry.activate(database.name, server, now.epoch if now else 0)
+        except StaleEpoch as fault:
+            raise ShellError(f"{fault}: somebody else has moved it meanwhile") from fault
+        except RegistryUnavailable as fault:
+            raise ShellError(f"the registry did not take it: {fault}") from fault
+        yield _thing(database, _active(session))
