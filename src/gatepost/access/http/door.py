@@ -25,6 +25,7 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol, Server, TlsMode
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.routing.decision import Target
+from gatepost.sharedstate.port import SharedState
 from gatepost.wire.http_fields import request_rules, response_rules
 from gatepost.wire.http_head import host_name
 from gatepost.wire.proxy_protocol import ProxyHeader
@@ -59,11 +60,15 @@ class HttpDoor:
         client_context: Callable[[Server], ssl.SSLContext],
         log: Any,  # noqa: ANN401 - a structlog logger of whatever kind
         admission: Admission | None = None,
+        *,
+        shared_state: SharedState | None = None,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
         self.router = router
         self.log = log
+        self.shared_state = shared_state
+        """What all front ends know of devices and sign-outs; None: this one is alone."""
         self.draining = False
         self.response_rules = response_rules()
         self.relays: set[HttpConnection] = set()
