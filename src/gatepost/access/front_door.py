@@ -24,6 +24,7 @@ from gatepost.access.tls import ClientContexts, Reloadable, server_context
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Endpoint, Protocol, TlsMode
+from gatepost.sharedstate.port import SharedState
 
 ALPN = {Protocol.IMAP: "imap", Protocol.POP3: "pop3", Protocol.HTTPS: "http/1.1"}
 """Names that a listener agrees on, so that bytes of one protocol find no other behind TLS (field case 93)."""
@@ -39,6 +40,7 @@ class FrontDoor:
         sign_in: SignInService,
         router: Router,
         log: FilteringBoundLogger,
+        shared_state: SharedState | None = None,
     ) -> None:
         front_end = configuration.front_end
         self._configuration = configuration
@@ -55,7 +57,9 @@ class FrontDoor:
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)
-        self._http = HttpDoor(configuration, loop, sign_in, router, contexts, log, self._admission)
+        self._http = HttpDoor(
+            configuration, loop, sign_in, router, contexts, log, self._admission, shared_state=shared_state
+        )
         self._listeners: dict[str, list[Listener]] = {}
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:

@@ -16,6 +16,8 @@ from gatepost.activemanager.sqlite import SqliteRegistryWatch
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
+from gatepost.sharedstate.port import SharedState
+from gatepost.sharedstate.sqlite import SqliteSharedState
 
 
 class Core(Protocol):
@@ -57,7 +59,7 @@ def factory(name: str) -> CoreFactory:
 
 
 async def front_door(configuration: Configuration, log: FilteringBoundLogger) -> Core:
-    """Directory, sign-in, registry watch and router, joined to a front door.
+    """Directory, sign-in, registry watch, router and shared state, joined to a front door.
 
     A missing directory or registry is no fault here: it is logged, sign-ins are answered as temporarily unavailable,
     and the file is taken up when it comes. Raises `ssl.SSLError` and ValueError for a bad key pair or token key.
@@ -82,7 +84,10 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     )
     router = Router(configuration, registry.view)
     registry.on_change(router.set_view)
-    return WiredFrontDoor(configuration, loop, sign_in, router, log, closers=(sign_in, registry, directory))
+    shared_state = SqliteSharedState(front_end.shared_state, loop)
+    shared_state.start()
+    closers = (sign_in, registry, directory, shared_state)
+    return WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, closers=closers)
 
 
 class _Closing(Protocol):
@@ -99,10 +104,11 @@ class WiredFrontDoor(FrontDoor):
         sign_in: SignInService,
         router: Router,
         log: FilteringBoundLogger,
+        shared_state: SharedState | None = None,
         *,
         closers: tuple[_Closing, ...],
     ) -> None:
-        super().__init__(configuration, loop, sign_in, router, log)
+        super().__init__(configuration, loop, sign_in, router, log, shared_state)
         self._router = router
         self._closers = closers
 

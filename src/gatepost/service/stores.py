@@ -11,10 +11,11 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.activemanager.seed import seed
 from gatepost.activemanager.sqlite import SqliteRegistry
-from gatepost.configuration.settings import Configuration
+from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.service import privileges
+from gatepost.sharedstate import sqlite as shared_state
 
 
 class UnusableFolder(RuntimeError):
@@ -34,7 +35,7 @@ def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
             _make_and_seed(configuration, log)
             return
         account = privileges.account(front_end.user)
-        for path in (front_end.registry, front_end.directory):
+        for path in _paths(front_end):
             _give(path, account)
         with privileges.acting_as(account):
             _make_and_seed(configuration, log)
@@ -50,7 +51,7 @@ def check_folders(configuration: Configuration) -> None:
     """
     front_end = configuration.front_end
     name = front_end.user or "the account that runs it"
-    for folder in sorted({str(Path(path).parent) for path in (front_end.registry, front_end.directory)}):
+    for folder in sorted({str(Path(path).parent) for path in _paths(front_end)}):
         if front_end.user:
             with privileges.acting_as(privileges.account(front_end.user)):
                 usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
@@ -58,7 +59,7 @@ def check_folders(configuration: Configuration) -> None:
             usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
         if not usable:
             raise UnusableFolder(
-                f"The workers run as {name} and may not use the folder {folder} of the directory and registry. "
+                f"The workers run as {name} and may not use the folder {folder} of the stores. "
                 f"Give it to them: chown {front_end.user or 'ACCOUNT'} {folder}"
             )
 
@@ -69,6 +70,13 @@ def _make_and_seed(configuration: Configuration, log: FilteringBoundLogger) -> N
         log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
     with DirectoryEditor(front_end.directory):
         pass
+    if front_end.shared_state:
+        shared_state.prepare(front_end.shared_state)
+
+
+def _paths(front_end: FrontEnd) -> list[str]:
+    """The files of the stores."""
+    return [path for path in (front_end.registry, front_end.directory, front_end.shared_state) if path]
 
 
 def _give(path: str, account: privileges.Account) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
 from gatepost.balancing.affinity import Affinity
-from gatepost.balancing.choice import order, rendezvous
+from gatepost.balancing.choice import order
 from gatepost.routing.outcome import Proxy, Serve, Target
-from gatepost.sharedstate.port import SharedStateUnavailable
+from gatepost.sharedstate.port import SharedState
 from gatepost.wire.activesync import device_key
 from gatepost.wire.http_cookies import AFFINITY
 
@@ -45,24 +45,15 @@ class Choice:
             return b""
         door = exchange.leg.door
         if self._affinity is Affinity.FIRST_SERVER:
-            state = door.shared_state
-            if state is not None and self._kept is not None:
-                tasks.start(_quietly_move(exchange, self._device, target.server), "device moves")
+            if door.shared_state is not None and self._kept is not None:
+                moving = door.shared_state.move_server(self._device, target.server, door.forms.clock())
+                tasks.start(moving, "device moves")
             return b""
         cookie = door.affinity_cookie
         if cookie is not None and self._affinity in _BY_COOKIE:
             value = exchange.leg.own_cookies.get(AFFINITY, b"")
             return cookie.line(value, exchange.user_name, exchange.kind[1], target.server, door.forms.clock())
         return b""
-
-
-async def _quietly_move(exchange: Exchange, device: str, server: str) -> None:
-    state = exchange.leg.door.shared_state
-    if state is not None:
-        try:
-            await state.move_server(device, server)
-        except SharedStateUnavailable:
-            return  # the store logs its own faults; the next request of the device tries again
 
 
 def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
@@ -78,7 +69,7 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
         if state is not None:
             kept = state.known_server(device)
             if kept is None:
-                tasks.start(_first(exchange, decision, device), f"{leg.session} device")
+                tasks.start(_first(exchange, decision, device, state), f"{leg.session} device")
                 return None
     elif affinity in _BY_COOKIE and door.affinity_cookie is not None:
         value = leg.own_cookies.get(AFFINITY, b"")
@@ -103,16 +94,11 @@ def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, devi
     return Choice(decision.affinity, [by_name[name] for name in names], kept, device)
 
 
-async def _first(exchange: Exchange, decision: Serve | Proxy, device: str) -> None:
+async def _first(exchange: Exchange, decision: Serve | Proxy, device: str, state: SharedState) -> None:
     """A device's first contact: all front ends must come to the same server."""
     wanted = _ordered(exchange, decision, None, device).next()
-    state = exchange.leg.door.shared_state
-    kept = wanted.server if wanted is not None else None
-    if state is not None and wanted is not None:
-        try:
-            kept = await state.first_server(device, wanted.server)
-        except SharedStateUnavailable:
-            # Front ends that cannot tell each other still come to the same server.
-            kept = rendezvous([target.server for target in decision.candidates], device)[0]
+    assert wanted is not None
+    servers = [target.server for target in decision.candidates]
+    kept = await state.first_server(device, wanted.server, exchange.leg.door.forms.clock(), servers)
     if not exchange.over:
         exchange.chosen(_ordered(exchange, decision, kept, device))

@@ -25,6 +25,7 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol, Server, TlsMode
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.routing.decision import Target
+from gatepost.sharedstate.port import SharedState
 from gatepost.wire.http_fields import request_rules, response_rules
 from gatepost.wire.http_head import host_name
 from gatepost.wire.proxy_protocol import ProxyHeader
@@ -67,6 +68,8 @@ class HttpDoor:
         self.sign_in = sign_in
         self.router = router
         self.log = log
+        self.shared_state = shared_state
+        """What all front ends know of devices and sign-outs; None: this one is alone."""
         self.draining = False
         self.response_rules = response_rules()
         self.relays: set[HttpConnection] = set()
@@ -82,7 +85,6 @@ class HttpDoor:
         self._sweeps = 0
         self._turns = count()
         self.health = health or AllHealthy()
-        self.shared_state = shared_state
         self.configuration = configuration
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
         self.forms = FormsFlow(self, shared_state)

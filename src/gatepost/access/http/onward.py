@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from gatepost.access.http.collected import Collected
 from gatepost.access.http.other_mailbox import mailbox_for
 from gatepost.organization.model import PathClass
-from gatepost.wire.ews import availability_target, may_be_availability
+from gatepost.wire.ews import MAX_BODY, availability_target, may_be_availability
 from gatepost.wire.http_fields import passed_value
+from gatepost.wire.mailbox_address import anchor_mailbox, explicit_logon
 
 if TYPE_CHECKING:
     from gatepost.access.http.exchange import Exchange
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 MAX_AUTODISCOVER = 16 * 1024
 """Octets of an autodiscover request; clients send under 2 kB."""
-MAX_AVAILABILITY = 512 * 1024
-"""Octets of an Availability request: it may name a hundred mailboxes; a larger one goes by its user's mailbox."""
 AVAILABILITY = "as"
 EWS = "ews"
 AUTODISCOVER = "autodiscover"
@@ -44,12 +43,10 @@ def _is_plain(exchange: Exchange, service: str) -> bool:
     leg = exchange.leg
     if service == EWS or service == AVAILABILITY:
         passed = leg.reader.passed
-        action = passed_value(passed, b"soapaction") or b""
-        if leg.reader.method == b"POST" and (service == AVAILABILITY or is_availability(action)):
-            if leg.reader.length <= MAX_AVAILABILITY:
-                Collected(leg, MAX_AVAILABILITY, lambda body: _availability(exchange, body), exchange.user_name).start()
-                return False
-        elif (anchor := passed_value(passed, b"x-anchormailbox")) is not None:
+        if leg.reader.method == b"POST" and _may_ask_for_times(exchange, service):
+            Collected(leg, MAX_BODY, lambda body: _availability(exchange, body), exchange.user_name).start()
+            return False
+        if (anchor := passed_value(passed, b"x-anchormailbox")) is not None:
             address = anchor_mailbox(anchor)
             if address is not None:
                 exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
@@ -57,6 +54,17 @@ def _is_plain(exchange: Exchange, service: str) -> bool:
         Collected(leg, MAX_AUTODISCOVER, lambda body: _autodiscover(exchange, body), exchange.user_name).start()
         return False
     return True
+
+
+def _may_ask_for_times(exchange: Exchange, service: str) -> bool:
+    """Whether the body must be read to know whose server the request goes to; a longer one goes by its user's."""
+    reader = exchange.leg.reader
+    length = None if reader.chunked else reader.length
+    if service == AVAILABILITY:
+        return length is not None and length <= MAX_BODY
+    action = passed_value(reader.passed, b"soapaction") or b""
+    kind = passed_value(reader.passed, b"content-type") or b""
+    return may_be_availability(action, kind, length) and (length is None or length <= MAX_BODY)
 
 
 def _availability(exchange: Exchange, body: bytes) -> None:

@@ -54,10 +54,10 @@ class Sealer:
         for other in also_opens:
             key_id, key = _derive(other.private_key, purpose)
             self._keys[key_id] = (key, other.until.timestamp())
-        for pem in keys:
+        for pem in reversed(keys):
             key_id, key = _derive(pem, purpose)
             self._keys[key_id] = (key, float("inf"))
-        self._seals_with, _ = _derive(keys[0], purpose)
+        self._seals_with = key_id
 
     def seal(self, plain: bytes) -> bytes:
         """A value that opens to `plain`, another one each time. Raises ValueError over `MAX_PLAIN` octets."""

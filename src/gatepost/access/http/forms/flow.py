@@ -9,10 +9,9 @@ for each virtual directory of this front end whose authentication has `forms`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote
 
 from gatepost.access import tasks
@@ -33,8 +32,7 @@ from gatepost.access.http.forms.signed import Signed, SignOuts
 from gatepost.access.http.pages import PAGE_FIELDS, PAGE_TYPE
 from gatepost.access.http.sealed import Sealer
 from gatepost.directory.port import Verdict
-from gatepost.organization.model import AuthenticationMethod, VirtualDirectory
-from gatepost.organization.model import Protocol as ClientProtocol
+from gatepost.organization.model import AuthenticationMethod, Protocol, VirtualDirectory
 from gatepost.wire.http_cookies import AFFINITY, FORM, SIGN_IN, clear_line, set_line, take_own
 from gatepost.wire.http_fields import passed_value
 from gatepost.wire.http_head import HeadFault
@@ -47,22 +45,8 @@ if TYPE_CHECKING:
 TOKEN_PURPOSE = b"sign-in form"
 LOOK_AGAIN_SECONDS = 60.0
 """How long what the directory said of a user is taken for true while it reports no change."""
-TELL_SECONDS = 2.0
-"""How long a user waits for the other front ends to be told of a sign-out; this one knows it already."""
 RENEW_AGAIN_SECONDS = 30.0
 """How long a connection waits for a renewed cookie to come back before it renews once more."""
-
-
-class SharedSignOuts(Protocol):
-    """The state that all front ends share, as far as sign-outs go. Both tell of ids in words, times since 1970."""
-
-    def sign_out(self, session_id: str, until: float) -> Coroutine[Any, Any, None]:
-        """Have every front end refuse this sign-in until `until`."""
-        ...
-
-    def is_signed_out(self, session_id: str) -> bool:
-        """Whether some front end has signed it out."""
-        ...
 
 
 class FormsFlow:
@@ -72,14 +56,12 @@ class FormsFlow:
     response. Without one, or with a void one: `ask`. `clock` tells seconds since 1970.
     """
 
-    def __init__(
-        self, door: HttpDoor, shared: SharedSignOuts | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, door: HttpDoor, clock: Callable[[], float] = time.time) -> None:
         self.door = door
         self.clock = clock
         self.version = 0
         self._sign_outs = SignOuts()
-        self._shared = shared
+        self._shared = door.shared_state
         self.configure()
 
     def configure(self) -> None:
@@ -174,13 +156,8 @@ class FormsFlow:
         self._signed_out(leg, home)
 
     async def _tell(self, telling: Coroutine[Any, Any, None], leg: HttpClientLeg, home: str, held: Collected) -> None:
-        """Tell the other front ends, for a while; that it failed is for the operator."""
-        try:
-            async with asyncio.timeout(TELL_SECONDS):
-                await telling
-        except (TimeoutError, OSError) as fault:
-            reason = str(fault) or type(fault).__name__
-            self.door.log.warning("forms.sign_out_not_shared", session=leg.session, reason=reason)
+        """Tell the other front ends, then the user."""
+        await telling  # bounded, and never raises
         if not held.over:
             self._signed_out(leg, home)
 
@@ -239,7 +216,7 @@ class FormsFlow:
     def _look(self, signed: Signed, now: float) -> None:
         session, service = signed.session, self.door.sign_in
         changes = service.directory_changes
-        result = service.user_of_session(session.user, session.id, session.generation, ClientProtocol.HTTPS)
+        result = service.user_of_session(session.user, session.id, session.generation, Protocol.HTTPS)
         signed.judged(result, changes, now + LOOK_AGAIN_SECONDS)
 
     def _is_signed_out(self, signed: Signed) -> bool:

@@ -1,0 +1,1 @@
+"""What the front ends of one organization must all know of devices and sign-outs, beside registry and directory."""
