@@ -15,6 +15,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
+from gatepost.access.health import HealthService
 from gatepost.access.http.door import HttpDoor
 from gatepost.access.listener import Factory, Listener
 from gatepost.access.mail_door import MailDoor
@@ -51,14 +52,23 @@ class FrontDoor:
         self._tls = (
             {p: Reloadable(server_context(front_end, ALPN[p])) for p in Protocol} if front_end.certificate else {}
         )
+        self.health = HealthService(loop, configuration, contexts, log)
         self._mail = {
-            protocol: MailDoor(protocol, configuration, sign_in, router, self._admission, contexts, log)
+            protocol: MailDoor(protocol, configuration, sign_in, router, self._admission, contexts, log, self.health)
             for protocol in (Protocol.IMAP, Protocol.POP3)
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)
         self._http = HttpDoor(
-            configuration, loop, sign_in, router, contexts, log, self._admission, shared_state=shared_state
+            configuration,
+            loop,
+            sign_in,
+            router,
+            contexts,
+            log,
+            self._admission,
+            shared_state=shared_state,
+            health=self.health,
         )
         self._listeners: dict[str, list[Listener]] = {}
 
@@ -88,6 +98,7 @@ class FrontDoor:
             else:
                 self._tls[protocol] = Reloadable(context)
         contexts = ClientContexts(front_end)
+        self.health.reload(configuration, contexts)
         for protocol, door in self._mail.items():
             door.reload(configuration, contexts)
             door.starttls = self._tls.get(protocol)
@@ -103,6 +114,7 @@ class FrontDoor:
         async with asyncio.TaskGroup() as group:
             for door in self._doors():
                 group.create_task(door.drain(seconds))
+        self.health.close()
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection of any protocol."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
+from gatepost.access.health import HealthService
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
@@ -62,6 +63,7 @@ class HttpDoor:
         admission: Admission | None = None,
         *,
         shared_state: SharedState | None = None,
+        health: HealthService | None = None,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -69,6 +71,8 @@ class HttpDoor:
         self.log = log
         self.shared_state = shared_state
         """What all front ends know of devices and sign-outs; None: this one is alone."""
+        self.health = health
+        """Which servers are up; None: all are."""
         self.draining = False
         self.response_rules = response_rules()
         self.relays: set[HttpConnection] = set()
