@@ -32,7 +32,7 @@ class HttpClientLeg(HttpConnection):
 
     __slots__ = (
         "_ahead", "_dropped", "_looping", "_written_full", "authorization", "credentials", "forwarded", "last_host",
-        "last_path", "last_target", "lines_for", "origin", "sign_in_line",
+        "last_path", "last_target", "lines_for", "max_head", "origin", "sign_in_line",
     )  # fmt: skip
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
@@ -48,6 +48,7 @@ class HttpClientLeg(HttpConnection):
         self.last_path = (b"", b"", "")
         """Path, query and route of a request for `last_target` at `last_host`."""
         self.origin = b""
+        self.max_head = door.limits.http_head_bytes
         self._ahead = False
         self._dropped = 0
         self._looping = False
@@ -128,7 +129,7 @@ class HttpClientLeg(HttpConnection):
                 if not data:
                     break
             end = data.find(END, searched - 3 if searched > 3 else 0)
-            if end < 0 or end + 4 > self.door.limits.http_head_bytes:
+            if end < 0 or end + 4 > self.max_head:
                 self._incomplete(data, searched)
                 break
             end += 4
@@ -143,7 +144,7 @@ class HttpClientLeg(HttpConnection):
 
     def _incomplete(self, data: bytes, searched: int) -> None:
         """The head is not complete: is it still one that can become good?"""
-        if len(data) > self.door.limits.http_head_bytes:
+        if len(data) > self.max_head:
             line_end = data.find(b"\r\n")
             too_long = line_end < 0 or line_end > MAX_TARGET + 32
             self.refuse_head(HeadFault(414 if too_long else 431, "head too large"))

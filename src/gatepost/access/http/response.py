@@ -52,7 +52,7 @@ def response_head(
         parts.append(b"Transfer-Encoding: chunked\r\n")
     if not keep:
         parts.append(b"Connection: close\r\n")
-    parts += (destination.response_lines, request_id, b"\r\n\r\n")
+    parts += (destination.lines_about(kept), request_id, b"\r\n\r\n")
     return framing, parts
 
 
