@@ -20,6 +20,7 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
+    from gatepost.access.http.identity import Identity
 
 WRITE_HIGH_WATER = 256 * 1024
 """Bytes of responses waiting for a slow client before the server is no longer read."""
@@ -34,6 +35,9 @@ class HttpClientLeg(HttpConnection):
         "_ahead", "_dropped", "_looping", "_written_full", "authorization", "credentials", "forwarded", "last_host",
         "last_path", "last_target", "lines_for", "max_head", "origin", "sign_in_line",
     )  # fmt: skip
+
+    is_peer = False
+    """The other end is another front end, which vouches for the users of its requests (SPEC C11)."""
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
         super().__init__(door, tls=tls, proxy=proxy)
@@ -171,6 +175,10 @@ class HttpClientLeg(HttpConnection):
             front.begin(self)
         except HeadFault as fault:
             self.refuse_head(fault)
+
+    def peer_identity(self) -> Identity | None:
+        """Whose the current request is by the word of the peer; None: it is answered already. Only where `is_peer`."""
+        raise NotImplementedError
 
     # --- the request's body
 

@@ -143,7 +143,7 @@ class PeerEntrance:
     # --- requests that go
 
     def assertion_line(self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg) -> bytes:
-        """The header line, with its end, that tells `target`, a peer, whose request this is; each attempt needs its own."""
+        """The header line, with its end, that tells the peer `target` whose request this is; one for each attempt."""
         value = self._signer.sign(
             identity.user.name,
             request_id.decode("ascii"),

@@ -14,6 +14,7 @@ from gatepost.wire.http_head import RequestReader
 
 if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
+    from gatepost.access.http.identity import Identity
     from gatepost.access.http.peer import PeerEntrance
 
 OWN_FIELDS = 20
@@ -26,6 +27,8 @@ class PeerLeg(HttpClientLeg):
     """One connection of a peer. While a request is under way `address` is the client's, as far as the peer says it."""
 
     __slots__ = ("_peer_address", "claims", "entrance", "peer", "trust")
+
+    is_peer = True
 
     def __init__(self, door: HttpDoor, entrance: PeerEntrance) -> None:
         super().__init__(door, tls=True)
@@ -66,6 +69,10 @@ class PeerLeg(HttpClientLeg):
         self.address = (client.address, client.port)
         host = client.host.encode() or self.door.default_host
         self.forwarded = forwarded_lines(client.address, host, tls=client.tls)
+
+    def peer_identity(self) -> Identity | None:
+        """Whose the current request is by the word of the peer; None: it is answered already."""
+        return self.entrance.begin(self)
 
     @property
     def peer_address(self) -> str:
