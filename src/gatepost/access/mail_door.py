@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
+from gatepost.access.health import HealthService
 from gatepost.access.mail_server import MailBack, MailFront
 from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts
@@ -56,6 +57,7 @@ class MailDoor:
         admission: Admission,
         client_contexts: ClientContexts,
         log: FilteringBoundLogger,
+        health: HealthService | None = None,
     ) -> None:
         self.protocol = protocol
         self.configuration = configuration
@@ -65,6 +67,8 @@ class MailDoor:
         self.admission = admission
         self.client_contexts = client_contexts
         self.starttls: Reloadable | None = None
+        self.health = health
+        """Which servers are up; None: all are."""
         self.log = log
         self.loop = asyncio.get_running_loop()
         self.event = f"{protocol.value}.session"

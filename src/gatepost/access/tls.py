@@ -10,7 +10,7 @@ from gatepost.configuration.settings import FrontEnd, PeerKeys
 from gatepost.organization.model import Server
 
 PEER_ALPN = "gatepost-peer/1"
-"""What front ends agree on among themselves (RFC 7301): no connection that is meant for another service passes for it."""
+"""What front ends agree on among themselves (RFC 7301): a connection meant for another service never passes for one."""
 
 
 def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:

@@ -182,6 +182,13 @@ class SqliteRegistryWatch:
         self._log.info("registry.available", path=self._path)
 
 
+def organization_version(store: Store) -> int:
+    """The organization's current version, from a store of `SCHEMA`. Raises `StoreUnavailable`."""
+    with faults_of(store.path):
+        row = store.connection().execute("SELECT organization_version FROM state").fetchone()
+    return cast("tuple[int]", row)[0]
+
+
 def _read_view(connection: apsw.Connection) -> RegistryView:
     """One consistent picture: both statements inside one read transaction."""
     connection.execute("BEGIN")

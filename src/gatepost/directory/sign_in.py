@@ -322,7 +322,7 @@ class SignInService:
         self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in)
 
     def _last_known(self, name: str) -> User | None:
-        """The user of that canonical name; while the directory is down, as it was last. Raises `DirectoryUnavailable`."""
+        """The user of that name; while the directory is down, as it was last. Raises `DirectoryUnavailable`."""
         try:
             user = self._directory.find(name)
         except DirectoryUnavailable:

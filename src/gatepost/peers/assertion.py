@@ -156,7 +156,7 @@ class AssertionVerifier:
 
     def __init__(self, front_end: str, seconds: float) -> None:
         self._front_end = front_end
-        self._seconds = seconds
+        self.seconds = seconds
         self._taken: dict[str, _Taken] = {}
         self._jws = jwt.PyJWS(algorithms=["ES256", "EdDSA"])
 
@@ -175,15 +175,14 @@ class AssertionVerifier:
         made, ends = _number(claims, "iat"), _number(claims, "exp")
         if made > now + CLOCK_SKEW:
             raise AssertionRefused("made in the future: compare the clocks")
-        if now >= min(ends, made + self._seconds):
+        if now >= min(ends, made + self.seconds):
             raise AssertionRefused("expired")
         user = claims.get("sub")
         if not isinstance(user, str) or not 0 < len(user) <= MAX_LOGIN_NAME or not user.isprintable():
             raise AssertionRefused("names no user")
         found = Claims(peer_name, user, _id(claims, "rid"), _client(claims.get("cli")), _via(claims.get("via", [])))
         taken = self._taken.setdefault(peer_name, _Taken())
-        # What has come so far may be ahead of our clock: it is remembered as long as it could be taken.
-        if not taken.take(_id(claims, "jti"), made, made + self._seconds, now):
+        if not taken.take(_id(claims, "jti"), made, now - self.seconds):
             raise AssertionRefused("taken before")
         return found
 
@@ -207,27 +206,31 @@ class AssertionVerifier:
 class _Taken:
     """Assertions of one peer that were taken and have not ended yet."""
 
-    __slots__ = ("_ends", "_not_before")
+    __slots__ = ("_made", "_not_before")
 
     def __init__(self) -> None:
-        self._ends: dict[str, tuple[float, float]] = {}
+        self._made: dict[str, float] = {}
+        """When each was made, in the order in which they came."""
         self._not_before = -math.inf
 
-    def take(self, identifier: str, made: float, ends: float, now: float) -> bool:
-        """Whether this one has not been taken before, as far as can be known; it is now."""
-        known = self._ends
+    def take(self, identifier: str, made: float, ended: float) -> bool:
+        """Whether this one has not been taken before, as far as can be known; it is now.
+
+        Those made at `ended` or earlier are good no more.
+        """
+        known = self._made
         while known:
             oldest = next(iter(known))
-            if known[oldest][1] > now:
+            if known[oldest] > ended:
                 break
             del known[oldest]
         if identifier in known or made <= self._not_before:
             return False
         if len(known) >= REMEMBERED:
-            self._not_before = max(self._not_before, known.pop(next(iter(known)))[0])
+            self._not_before = max(self._not_before, known.pop(next(iter(known))))
             if made <= self._not_before:
                 return False
-        known[identifier] = (made, ends)
+        known[identifier] = made
         return True
 
 

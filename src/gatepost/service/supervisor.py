@@ -1,6 +1,6 @@
 """The supervisor: owns configuration, listening sockets, log file and workers; serves no client itself.
 
-    SIGHUP ──► read and check everything ──► open what is new ──► tell the workers ──► close what is gone
+    SIGHUP, a command's change ──► read and check all ──► open what is new ──► tell the workers ──► close what is gone
     SIGTERM, SIGINT ──► stop listening ──► workers drain ──► end; a second one ends at once
 
 One loop. It keeps root, where it was started so, to read keys, bind low ports and reopen the log at a reload; what
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.fleet import Fleet, StartFailed
+from gatepost.service.following import OrganizationFollower
 from gatepost.service.handing_over import Loaded, pack
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
@@ -58,6 +60,8 @@ class Supervisor:
         self._loaded: Loaded
         self._fleet: Fleet
         self._operators: OperatorsSocket | None = None
+        self._follower: OrganizationFollower | None = None
+        self._read_at = 0.0
         self._writer: logs.LineWriter
         self._stop_signals = 0
         self._stopped = asyncio.Event()
@@ -76,11 +80,14 @@ class Supervisor:
             self._prepare(configuration)
             privileges.raise_open_files(MIN_OPEN_FILES)
             self._log = logs.configure(self._writer, process="supervisor")
+            self._follow(configuration)
             stores.prepare(configuration, self._log)
             await self._start(configuration)
             await self._stopped.wait()
             self._log.info("service.ended")
         finally:
+            if self._follower is not None:
+                self._follower.close()
             if self._operators is not None:
                 self._operators.close()
             if hasattr(self, "_writer"):
@@ -90,6 +97,7 @@ class Supervisor:
         return 0
 
     async def _load(self, version: int) -> Loaded:
+        self._read_at = time.time()
         try:
             loaded = await handing_over.load(self._path, self._server, version)
             user = loaded.configuration.front_end.user
@@ -139,6 +147,8 @@ class Supervisor:
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
         self._notifier.ready(f"Serving as {configuration.front_end.server}")
         self._sign_of_life()
+        if self._follower is not None:
+            self._follower.start()
 
     def _log_warnings(self) -> None:
         for text in self._loaded.warnings:
@@ -193,6 +203,16 @@ class Supervisor:
 
     # Reload
 
+    def _follow(self, configuration: Configuration) -> None:
+        """Reload when a command has changed the organization; its file is read as at a SIGHUP."""
+        front_end, before = configuration.front_end, self._follower
+        if before is not None and before.follows == (front_end.registry, front_end.user):
+            return
+        self._follower = OrganizationFollower(front_end, self._reload, self._log, since=self._read_at)
+        if before is not None:
+            before.close()
+            self._follower.start()
+
     async def _reload(self) -> None:
         async with self._reloading:
             if self._stop_signals:
@@ -233,6 +253,7 @@ class Supervisor:
         self._loaded = loaded
         self._reopen_log(loaded)
         self._log_warnings()
+        self._follow(new)
         stores.prepare(new, self._log)
         slots = self._slots(new)
         self._fleet.drain_seconds = new.front_end.limits.drain_seconds

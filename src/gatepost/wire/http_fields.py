@@ -26,7 +26,7 @@ FORGEABLE = frozenset({
 """What servers believe of a front door, so that no client may say it (SPEC C14)."""
 
 FORGEABLE_PREFIXES = (b"x-forwarded", b"x-backend", b"x-webobjects-", b"x-gatepost-")
-"""`x-webobjects-` is SOGo's: it takes the user's name from such a field. The last is what front ends tell each other."""
+"""`x-webobjects-` is SOGo's: it takes the user's name from one. The last is what front ends tell each other."""
 
 ASSERTION_HEADER = "X-Gatepost-Assertion"
 """On requests to a peer: who the user is (SPEC C11)."""

@@ -12,12 +12,14 @@ from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.door import HttpDoor
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
+from gatepost.directory import passwords
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.model import (
     ClientAccessArray,
     Endpoint,
     HttpSignIn,
     Organization,
+    PathClass,
     Protocol,
     Role,
     Server,
@@ -28,6 +30,7 @@ from gatepost.organization.model import (
     VirtualDirectory,
 )
 from gatepost.routing.decision import ActiveCopy, Cause, Decision, Mailbox, Refuse, Serve, Target, find_directory
+from gatepost.routing.directories import path_class
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 PASSWORD = "open sesame"
@@ -187,6 +190,24 @@ class FakeSignIn:
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
         self.logins: dict[str, str] = {}
+        self.hashes: dict[str, str] = {}
+        """Stored hashes of users who have not all the same."""
+        self.directory_changes = 0
+        self.looks = 0
+        """How often the user of a lasting sign-in was looked up."""
+
+    def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
+        self.looks += 1
+        if self.verdict is not None:
+            return self.verdict
+        if name not in self.databases or generation != passwords.generation(self.hashes.get(name, ""), key):
+            return SignInResult(Verdict.WRONG_CREDENTIALS, reason="the password was changed")
+        return SignInResult(Verdict.SIGNED_IN, self._user(name))
+
+    def _user(self, name: str) -> User:
+        return User(
+            name, Mailbox(self.databases[name]), self.hashes.get(name, ""), login_at_server=self.logins.get(name, "")
+        )
 
     def _result(self, name: str, password: str) -> SignInResult:
         self.asked.append((name, password))
@@ -194,8 +215,7 @@ class FakeSignIn:
             return self.verdict
         if password != PASSWORD or name not in self.databases:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
-        user = User(name, Mailbox(self.databases[name]), login_at_server=self.logins.get(name, ""))
-        return SignInResult(Verdict.SIGNED_IN, user)
+        return SignInResult(Verdict.SIGNED_IN, self._user(name))
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         assert protocol is Protocol.HTTPS
@@ -223,7 +243,18 @@ class FakeRouter:
         active = self.world.active.items()
         return RegistryView(1, {database: ActiveCopy(database, server, 1) for database, server in active})
 
-    def decide(self, protocol: Protocol, mailbox: Mailbox, path: str = "") -> Decision:
+    def path_class(self, path: str) -> tuple[PathClass, str]:
+        return path_class(self.world.organization, "CAS-01", path)
+
+    def decide(
+        self,
+        protocol: Protocol,
+        mailbox: Mailbox,
+        path: str = "",
+        *,
+        follows_451: bool = True,
+        from_peer: bool = False,
+    ) -> Decision:
         server = self.world.active.get(mailbox.database or "")
         if server is None:
             return Refuse(Cause.NO_ACTIVE_COPY, "the database has no active copy")

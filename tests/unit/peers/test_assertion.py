@@ -374,7 +374,7 @@ def test_the_memory_of_what_was_taken_is_bounded_and_takes_nothing_twice(monkeyp
     # One that was delayed on the way and comes now: nobody knows whether it was taken.
     assert refused(sign(now=NOW), now=NOW + 1, at=at) == "taken before"
     assert verify(sign(now=NOW + 1), now=NOW + 1, at=at).user == USER
-    assert len(at._taken["CAS-01"]._ends) == 10
+    assert len(at._taken["CAS-01"]._made) == 10
 
 
 def test_one_peers_flood_costs_another_peer_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +392,7 @@ def test_what_has_ended_is_forgotten() -> None:
     at = verifier()
     for n in range(100):
         verify(sign(now=NOW + n), now=NOW + n, at=at)
-    assert len(at._taken["CAS-01"]._ends) == int(SECONDS)
+    assert len(at._taken["CAS-01"]._made) == int(SECONDS)
 
 
 def test_an_ed25519_key_signs_too() -> None:

@@ -20,7 +20,7 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
-    from gatepost.access.http.forms.session import Signed
+    from gatepost.access.http.forms.signed import Signed
     from gatepost.access.http.identity import Identity
 
 WRITE_HIGH_WATER = 256 * 1024
@@ -34,9 +34,12 @@ class HttpClientLeg(HttpConnection):
 
     __slots__ = (
         "_ahead", "_dropped", "_looping", "_written_full", "authorization", "cookie_field", "cookies", "credentials",
-        "forwarded", "identity", "last_host", "last_path", "last_target", "lines_for", "origin", "own_cookies", "signed",
-        "sign_in_line",
+        "forwarded", "identity", "last_host", "last_path", "last_target", "lines_for", "max_head", "origin",
+        "own_cookies", "sign_in_line", "signed",
     )  # fmt: skip
+
+    is_peer = False
+    """The other end is another front end, which vouches for the users of its requests (SPEC C11)."""
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
         super().__init__(door, tls=tls, proxy=proxy)
@@ -60,10 +63,15 @@ class HttpClientLeg(HttpConnection):
         self.last_path = (b"", b"", "")
         """Path, query and route of a request for `last_target` at `last_host`."""
         self.origin = b""
+        self.max_head = door.limits.http_head_bytes
         self._ahead = False
         self._dropped = 0
         self._looping = False
         self._written_full = False
+
+    def peer_identity(self) -> Identity | None:
+        """Whose the current request is by the word of a peer (`peer_leg.PeerLeg`); None: it is answered already."""
+        raise NotImplementedError
 
     # --- transport callbacks
 
@@ -140,7 +148,7 @@ class HttpClientLeg(HttpConnection):
                 if not data:
                     break
             end = data.find(END, searched - 3 if searched > 3 else 0)
-            if end < 0 or end + 4 > self.door.limits.http_head_bytes:
+            if end < 0 or end + 4 > self.max_head:
                 self._incomplete(data, searched)
                 break
             end += 4
@@ -155,7 +163,7 @@ class HttpClientLeg(HttpConnection):
 
     def _incomplete(self, data: bytes, searched: int) -> None:
         """The head is not complete: is it still one that can become good?"""
-        if len(data) > self.door.limits.http_head_bytes:
+        if len(data) > self.max_head:
             line_end = data.find(b"\r\n")
             too_long = line_end < 0 or line_end > MAX_TARGET + 32
             self.refuse_head(HeadFault(414 if too_long else 431, "head too large"))
@@ -182,6 +190,10 @@ class HttpClientLeg(HttpConnection):
             front.begin(self)
         except HeadFault as fault:
             self.refuse_head(fault)
+
+    def peer_identity(self) -> Identity | None:
+        """Whose the current request is by the word of the peer; None: it is answered already. Only where `is_peer`."""
+        raise NotImplementedError
 
     # --- the request's body
 

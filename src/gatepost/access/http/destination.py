@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from gatepost.organization.model import HttpSignIn, Server, TlsMode
 from gatepost.routing.decision import Target
+from gatepost.wire.http_fields import SERVED_BY
 from gatepost.wire.http_head import HeadFault
 from gatepost.wire.http_path import change_prefix, read_path
 
@@ -15,14 +17,16 @@ if TYPE_CHECKING:
     from gatepost.access.http.pool import Pool
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
+_SERVER_NAME = re.compile(rb"[0-9A-Za-z?_.-][0-9A-Za-z?_. -]{0,63}")
+"""What a peer may call the mailbox server in a response; `?` stands for letters beyond ASCII."""
 
 
 class Destination:
     """One virtual directory of one server, as the data path needs it. `fault`: why it cannot be used, or empty."""
 
     __slots__ = (
-        "_origins", "fault", "host", "inner", "inner_origin", "outer", "pool", "response_lines", "server", "target",
-        "with_header",
+        "_origins", "_peer_lines", "fault", "host", "inner", "inner_origin", "outer", "pool", "response_lines",
+        "server", "target", "tell_at", "with_header",
     )  # fmt: skip
 
     def __init__(self, target: Target, server: Server, front_end: str, pool: Pool) -> None:
@@ -32,6 +36,8 @@ class Destination:
         self.target = target
         self.server = server
         self.pool = pool
+        self.tell_at = 0.0
+        """When the health service is to hear again that the server answers, in the loop's time."""
         self.with_header = server.sign_in.http is HttpSignIn.HEADER
         self.host = url.netloc.rpartition("@")[2].encode("ascii", "ignore")
         self.outer = quote(directory.path.rstrip("/"), safe="/~!$&'()*+,=:@").encode()
@@ -39,6 +45,10 @@ class Destination:
         self.inner_origin = b"%b://%b" % (url.scheme.encode(), self.host)
         self._origins = self._server_origins(url.scheme, url.hostname or "", url.port)
         self.response_lines = b"X-FEServer: %b\r\nX-BEServer: %b\r\nrequest-id: " % (
+            front_end.encode("ascii", "replace"),
+            server.name.encode("ascii", "replace"),
+        )
+        self._peer_lines = b"X-FEServer: %b\r\nX-CalculatedBETarget: %b\r\nX-BEServer: " % (
             front_end.encode("ascii", "replace"),
             server.name.encode("ascii", "replace"),
         )
@@ -63,6 +73,19 @@ class Destination:
         if self.with_header and tls is TlsMode.CLEAR and not _is_loopback(self.target.endpoint.address):
             return "a trusted header needs TLS to the server"
         return ""
+
+    def lines_about(self, kept: dict[bytes, bytes]) -> bytes:
+        """What a response says of the servers that it came from (SPEC C14), up to and with `request-id: `.
+
+        `kept` is of the server's response. A peer's word for the mailbox server counts, if it is a name; the front end
+        that a client is told of is the one that it talks to.
+        """
+        if not self.target.peer:
+            return self.response_lines
+        served = kept.get(SERVED_BY, b"")
+        if _SERVER_NAME.fullmatch(served) is None:
+            return self.response_lines
+        return b"%b%b\r\nrequest-id: " % (self._peer_lines, served)
 
     def server_path(self, path: bytes) -> bytes | None:
         """A client's path as the server knows it, or None when its directory is not spelled plainly."""

@@ -8,21 +8,28 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
+from gatepost.access.health import HealthService
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
+from gatepost.access.http import well_known
+from gatepost.access.http.affinity_cookie import AffinityCookie
+from gatepost.access.http.autodiscover import Autodiscover, own_answer
+from gatepost.access.http.choosing import AllHealthy
+from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.pool import Pool, ServerConnections
+from gatepost.access.http.slots import Slots
 from gatepost.access.router import Router
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.port import User
 from gatepost.directory.sign_in import SignInService
-from gatepost.organization.model import Protocol, Server, TlsMode
+from gatepost.organization.model import Server, TlsMode
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.routing.decision import Target
 from gatepost.sharedstate.port import SharedState
@@ -33,6 +40,7 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 if TYPE_CHECKING:
     from gatepost.access.http.collected import Collected
     from gatepost.access.http.exchange import Exchange
+    from gatepost.access.http.peer import PeerEntrance
 
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at; no timer is made for a request."""
@@ -44,11 +52,18 @@ MAX_DESTINATIONS = 10_000
 """Targets whose destination is kept: servers times virtual directories, and again after each change of a view."""
 
 
+class ClientContext(Protocol):
+    """Where TLS contexts for connections to servers come from."""
+
+    def __call__(self, server: Server, *, peer: bool = False) -> ssl.SSLContext:
+        """The verified context for connections to `server`, or with `peer` to its endpoint for other front ends."""
+        ...
+
+
 class HttpDoor:
     """The HTTP side of one worker.
 
-    `client_context(server)` is the verified TLS context for connections to a server. With `admission` connections are
-    counted as strangers until their first signed-in request.
+    With `admission` connections are counted as strangers until their first signed-in request.
     """
 
     def __init__(
@@ -57,12 +72,12 @@ class HttpDoor:
         loop: asyncio.AbstractEventLoop,
         sign_in: SignInService,
         router: Router,
-        client_context: Callable[[Server], ssl.SSLContext],
+        client_context: ClientContext,
         log: Any,  # noqa: ANN401 - a structlog logger of whatever kind
         admission: Admission | None = None,
         *,
-        health: HealthService | None = None,
         shared_state: SharedState | None = None,
+        health: HealthService | None = None,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -70,8 +85,11 @@ class HttpDoor:
         self.log = log
         self.shared_state = shared_state
         """What all front ends know of devices and sign-outs; None: this one is alone."""
+        self.health = health or AllHealthy()
+        """Which servers are up; None: all are."""
         self.draining = False
         self.response_rules = response_rules()
+        self.peer_response_rules = response_rules(peer=True)
         self.relays: set[HttpConnection] = set()
         self._admission = admission
         self._busy = BusyLog(log, "http.refused", loop)
@@ -84,22 +102,22 @@ class HttpDoor:
         self._destinations: dict[int, Destination] = {}
         self._sweeps = 0
         self._turns = count()
-        self.health = health or AllHealthy()
         self.configuration = configuration
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
         self.forms = FormsFlow(self, shared_state)
-        self.peers = PeerEntrance(self)
         self.autodiscover = Autodiscover(self)
+        self.peers: PeerEntrance | None = None
+        """What is between front ends; None: this one has no peer certificate."""
         self._configure(configuration, client_context)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    def reload(self, configuration: Configuration, client_context: Callable[[Server], ssl.SSLContext]) -> None:
+    def reload(self, configuration: Configuration, client_context: ClientContext) -> None:
         """Use another configuration from the next request on; responses under way are finished."""
         for pool in self._pools.values():
             pool.retire()
         self._configure(configuration, client_context)
 
-    def _configure(self, configuration: Configuration, client_context: Callable[[Server], ssl.SSLContext]) -> None:
+    def _configure(self, configuration: Configuration, client_context: ClientContext) -> None:
         front_end, organization, server = configuration.front_end, configuration.organization, configuration.server
         self.configuration = configuration
         self.limits = front_end.limits
@@ -112,10 +130,10 @@ class HttpDoor:
         self._client_context = client_context
         self.slots.set_limit(self.limits.http_requests)
         self.forms.configure()
-        self.peers.configure()
         key, others = front_end.private_key, front_end.forms.also_opens
         self.affinity_cookie = AffinityCookie(key, others) if key else None
         self.jmap_path = well_known.directory_path(organization, "jmap")
+        self._configure_peers(configuration)
         self._pools = {}
         self._destinations = {}
         for name, connections in self._connections.items():
@@ -129,13 +147,28 @@ class HttpDoor:
         self.external_name = next(name for name in accepted if name)
         self._accepted_names = {name.lower() for name in accepted if name}
         self.default_host = self.external_name.encode("ascii", "ignore")
-        ports = [e.port for e in server.endpoints if e.protocol is Protocol.HTTPS and e.tls is TlsMode.IMPLICIT]
+        ports = [e.port for e in server.endpoints if e.name == "https"]
         self._secure_port = b"" if not ports or 443 in ports else b":%d" % ports[0]
+
+    def _configure_peers(self, configuration: Configuration) -> None:
+        if configuration.front_end.peer_keys is None:
+            self.peers = None
+        elif self.peers is not None:
+            self.peers.configure(configuration)
+        else:
+            # A front end that stands alone needs neither this nor the libraries for certificates and signatures.
+            from gatepost.access.http.peer import PeerEntrance
+
+            self.peers = PeerEntrance(self, configuration)
 
     # --- for the listeners and the service
 
-    def protocol(self, *, tls: bool, proxy: ProxyHeader | None = None) -> HttpClientLeg:
-        """The protocol of a new client connection."""
+    def protocol(self, *, tls: bool, proxy: ProxyHeader | None = None, peer: bool = False) -> HttpClientLeg:
+        """The protocol of a new client connection, or with `peer` of one of another front end."""
+        if peer and self.peers is not None:
+            from gatepost.access.http.peer_leg import PeerLeg
+
+            return PeerLeg(self, self.peers)
         return HttpClientLeg(self, tls=tls, proxy=proxy)
 
     async def drain(self, seconds: float) -> None:
@@ -287,19 +320,28 @@ class HttpDoor:
             self._destinations.clear()
         server = self.configuration.organization.servers[target.server]
         made = Destination(target, server, self.configuration.server.name, self._pool(target, server))
+        if target.peer and self.peers is None:
+            made.fault = "this front end has no peer certificate"
         self._destinations[id(target)] = made
         return made
 
     def _pool(self, target: Target, server: Server) -> Pool:
         endpoint = target.endpoint
-        key = (server.name, endpoint.address, endpoint.port, endpoint.tls, endpoint.tls_name, server.sign_in.http)
+        key = (
+            server.name, endpoint.address, endpoint.port, endpoint.tls, endpoint.tls_name, server.sign_in.http,
+            target.peer,
+        )  # fmt: skip
         pool = self._pools.get(key)
         if pool is None:
             connections = self._connections.get(server.name)
             if connections is None:
                 connections = self._connections[server.name] = ServerConnections(server.max_connections, self.loop)
-            context = self._client_context(server) if endpoint.tls is not TlsMode.CLEAR else None
-            pool = self._pools[key] = Pool(self, connections, server.name, endpoint, context)
+            context: ssl.SSLContext | None = None
+            if target.peer and self.peers is not None:
+                context = self._client_context(server, peer=True)
+            elif endpoint.tls is not TlsMode.CLEAR:
+                context = self._client_context(server)
+            pool = self._pools[key] = Pool(self, connections, server.name, endpoint, context, peer=target.peer)
         return pool
 
     def _sweep(self) -> None:

@@ -15,7 +15,7 @@ from gatepost.access.http.choosing import Choice
 from gatepost.access.http.identity import Identity
 from gatepost.access.http.redirects import redirect
 from gatepost.access.http.refusals import refusal, status_of
-from gatepost.access.http.response import Framing, binds, response_head
+from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
 from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, Refuse, Serve, Target
 from gatepost.wire.activesync import follows_451
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH", b"PUT", b"DELETE"})
 """Methods that may be sent again when a kept connection turns out to be closed (RFC 9110 section 9.2.2)."""
+
+TELL_SECONDS = 1.0
+"""Between two words to the health service that a server answers; a failure is told at once, and the next answer too."""
 
 _HTTPS = Protocol.HTTPS
 
@@ -107,10 +110,8 @@ class Exchange:
         if self.kind[0] is PathClass.DEVICE:
             version = passed_value(leg.reader.passed, b"ms-asprotocolversion")
             follows = follows_451(version)
-            decision = leg.door.router.decide(
-                _HTTPS, mailbox, route, follows_451=follows, from_peer=leg.peer is not None
-            )
-        elif leg.peer is not None:
+            decision = leg.door.router.decide(_HTTPS, mailbox, route, follows_451=follows, from_peer=leg.is_peer)
+        elif leg.is_peer:
             decision = leg.door.router.decide(_HTTPS, mailbox, route, from_peer=True)
         else:
             decision = leg.door.router.decide(_HTTPS, mailbox, route)
@@ -194,7 +195,7 @@ class Exchange:
             return
         if refused:
             leg = self.leg
-            leg.door.health.failed(self.destination.server.name, self.kind[1], leg.address[0], reason)
+            self._tell_failure(reason)
             following = self._choice.next() if self._choice is not None else None
             if following is not None:
                 self._go(following)
@@ -206,10 +207,16 @@ class Exchange:
         cause = Cause.NO_ANSWER if refused else Cause.BUSY
         self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
 
+    def _tell_failure(self, reason: str) -> None:
+        leg = self.leg
+        destination = self.destination
+        destination.tell_at = 0.0
+        leg.door.health.failed(destination.server.name, self.kind[1], leg.address[0], reason)
+
     def _moved(self) -> bool:
         """Whether the decision is another one by now."""
         leg = self.leg
-        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.route, from_peer=leg.peer is not None)
+        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.route, from_peer=leg.is_peer)
         return isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name
 
     # --- the request
@@ -251,6 +258,14 @@ class Exchange:
         """The response's head and what came with it. False: it was not passed on and the connection is given up."""
         leg = self.leg
         status = self._status = reader.status
+        destination = self.destination
+        now = leg.door.loop.time()
+        if now >= destination.tell_at:
+            destination.tell_at = now + TELL_SECONDS
+            leg.door.health.connected(destination.server.name, self.kind[1])
+        if destination.target.peer and (refused := peer_refusal(reader.kept, status)) is not None:
+            self.refuse(*refused)
+            return False
         if status == 401 or status == 407:
             # The user was judged right here: this is between the server and us (field case 76).
             self.refuse(503, "the server refused our sign-in")
@@ -259,10 +274,10 @@ class Exchange:
             server.bind(self.user_name)
         self._keep = not (leg.reader.close or leg.body is not None or leg.door.draining)
         if self._choice is not None:
-            self._extra += self._choice.taken(self, self.destination.target)
+            self._extra += self._choice.taken(self, destination.target)
             self._choice = None
         framing, parts = response_head(
-            reader, leg, self.destination, leg.request_id(), bodiless=bodiless, keep=self._keep, extra=self._extra
+            reader, leg, destination, leg.request_id(), bodiless=bodiless, keep=self._keep, extra=self._extra
         )
         self._framing = framing
         self._response_begun = True
@@ -334,7 +349,7 @@ class Exchange:
             self._again = 1
             self.decide()
         else:
-            leg.door.health.failed(self.destination.server.name, self.kind[1], leg.address[0], reason)
+            self._tell_failure(reason)
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 

@@ -12,6 +12,7 @@ from gatepost.access.http import health_page, onward, well_known
 from gatepost.access.http.answers import RETRY_AFTER, challenge
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
+from gatepost.access.http.forwarded import forwarded_lines
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
 from gatepost.organization.model import AuthenticationMethod, PathClass, Protocol
@@ -45,7 +46,8 @@ def begin(leg: HttpClientLeg) -> None:
             return
         path, query, route = read_path(target)
         leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
-        leg.forwarded = b"" if leg.peer is not None else _forwarded_lines(leg, host)
+        if not leg.is_peer:
+            leg.forwarded = forwarded_lines(leg.address[0], host or door.default_host, tls=leg.tls)
         if host is not None and not _concerns_us(leg, route):
             leg.last_host, leg.last_target, leg.last_path = host, reader.target, (path, query, route)
     if not leg.tls and not door.clear_passwords:
@@ -67,7 +69,7 @@ def _answered_by_us(leg: HttpClientLeg, route: str, query: bytes) -> bool:
     """Pages that need nobody signed in. Peers ask for none of them but health."""
     if health_page.concerns(route) and health_page.answer(leg, route):
         return True
-    if leg.peer is not None:
+    if leg.is_peer:
         return False
     if leg.door.forms.concerns(route) and leg.door.forms.answer(leg, route, query):
         return True
@@ -85,10 +87,10 @@ def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None
     """Whose request is it? Everything from here on has somebody to answer for it."""
     door = leg.door
     kind = door.router.path_class(route)
-    if leg.peer is not None:
-        identity = door.peers.begin(leg)
-        if identity is not None:
-            onward.go(_exchange(leg, path, query, route, kind), identity)
+    if leg.is_peer:
+        asserted = leg.peer_identity()
+        if asserted is not None:
+            onward.go(_exchange(leg, path, query, route, kind), asserted)
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
     if value and _by_cookie(leg, value, path, query, route, kind):
@@ -200,16 +202,3 @@ def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
     """401, the only place that says it: credentials are missing or were judged wrong."""
     leg.door.refused(leg, 401, reason)
     leg.answer(401, fields=challenge(leg.door.realm))
-
-
-def _forwarded_lines(leg: HttpClientLeg, host: bytes | None) -> bytes:
-    """What the server is told of the client (RFC 7239, and the older fields)."""
-    address = leg.address[0].partition("%")[0].encode("ascii", "ignore")
-    node = b'"[%b]"' % address if b":" in address else address
-    scheme = b"https" if leg.tls else b"http"
-    host = host or leg.door.default_host
-    return b'Forwarded: for=%b;host="%b";proto=%b\r\n' % (
-        node,
-        host,
-        scheme,
-    ) + b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n" % (address, scheme, host)

@@ -79,15 +79,24 @@ class ServerConnections:
 class Pool:
     """Connections that any request for one kind of destination may use."""
 
-    __slots__ = ("_context", "_door", "_endpoint", "_server", "idle", "retired", "server_name")
+    __slots__ = ("_context", "_door", "_endpoint", "_rules", "_server", "idle", "retired", "server_name")
 
     def __init__(
-        self, door: HttpDoor, server: ServerConnections, name: str, endpoint: Endpoint, context: ssl.SSLContext | None
+        self,
+        door: HttpDoor,
+        server: ServerConnections,
+        name: str,
+        endpoint: Endpoint,
+        context: ssl.SSLContext | None,
+        *,
+        peer: bool = False,
     ) -> None:
+        """With `peer` the server is another front end, whose responses say a little more."""
         self._door = door
         self._server = server
         self._endpoint = endpoint
         self._context = context
+        self._rules = door.peer_response_rules if peer else door.response_rules
         self.server_name = name
         self.idle: list[HttpServerLeg] = []
         self.retired = False
@@ -142,7 +151,7 @@ class Pool:
 
     async def _connect(self, exchange: Exchange) -> None:
         endpoint = self._endpoint
-        leg = HttpServerLeg(self._door.response_rules, self._server, self)
+        leg = HttpServerLeg(self._rules, self._server, self)
         secure = endpoint.tls is not TlsMode.CLEAR
         try:
             async with asyncio.timeout(self._door.limits.connect_seconds):

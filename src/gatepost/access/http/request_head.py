@@ -35,7 +35,8 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
         leg.forwarded, leg.sign_in_line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
     ]  # fmt: skip
     if destination.target.peer:
-        parts.append(leg.door.assertion_line(leg, identity, destination, request_id))
+        assert leg.door.peers is not None  # the destination says so
+        parts.append(leg.door.peers.assertion_line(identity, request_id, destination.target, leg))
     if len(kept) > 2:
         _add_kept(parts, leg, destination)
     parts.append(leg.door.via_line)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from gatepost.wire.http_fields import PEER_REFUSED
 from gatepost.wire.http_head import ResponseReader
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
     from gatepost.access.http.destination import Destination
 
+MAX_REASON = 200
+"""Characters of a peer's reason that are logged."""
 _BINDING_SCHEMES = (b"ntlm", b"negotiate", b"kerberos")
 
 
@@ -58,7 +61,7 @@ def response_head(
         parts.append(b"Transfer-Encoding: chunked\r\n")
     if not keep:
         parts.append(b"Connection: close\r\n")
-    parts += (destination.response_lines, request_id, b"\r\n\r\n")
+    parts += (destination.lines_about(kept), request_id, b"\r\n\r\n")
     return framing, parts
 
 
@@ -76,3 +79,16 @@ def binds(kept: dict[bytes, bytes]) -> bool:
         return True
     challenge = kept.get(b"www-authenticate")
     return challenge is not None and any(scheme in challenge.lower() for scheme in _BINDING_SCHEMES)
+
+
+def peer_refusal(kept: dict[bytes, bytes], status: int) -> tuple[int, str] | None:
+    """What a client is told when a peer has not let its request in: status and reason for the log; else None.
+
+    `kept` is of the peer's response. It is a fault between front ends, so for the client a temporary one; only a loop
+    stays what it is.
+    """
+    reason = kept.get(PEER_REFUSED)
+    if reason is None:
+        return None
+    text = "".join(c if c.isprintable() else "?" for c in reason.decode("latin-1")[:MAX_REASON])
+    return 508 if status == 508 else 503, f"refused by the peer: {text}"

@@ -1,0 +1,150 @@
+"""One probe of one server's service: is anybody there who speaks the protocol? (SPEC B7)
+
+Nobody signs in. What counts is an answer of the service itself, not of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from gatepost.organization.model import (
+    ClientAddress,
+    Endpoint,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    TlsMode,
+    Version,
+    VirtualDirectory,
+)
+from gatepost.wire.proxy_protocol import encode_v2
+
+SILENCE_SECONDS = 5.0
+"""Connecting, TLS and the first line together: a service that takes longer is no use to clients either."""
+MAX_LINE = 8192
+"""Octets of the first line of an answer."""
+HEALTH_PAGE = "/healthcheck.htm"
+"""Below a virtual directory's path: what front ends and Exchange answer for balancers."""
+ALIVE_ABOVE_499 = frozenset({501, 505})
+"""A server that does not know the method or version is there; other answers from 500 on say that its service is not."""
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
+_FAREWELL = {Protocol.IMAP: b"a LOGOUT\r\n", Protocol.POP3: b"QUIT\r\n"}
+"""Without it servers log each probe as a lost connection (field case 134)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What to ask of whom. `request` is empty where the server speaks first."""
+
+    server: Server
+    endpoint: Endpoint
+    request: bytes = b""
+    peer: bool = False
+    """At another front end's endpoint for peers; only 200 counts as alive there."""
+
+
+def plan(organization: Organization, server_name: str, service: str) -> Probe | None:
+    """The probe for a service (`imap`, `pop3`, `https`, or the word of an HTTP service); None where there is none."""
+    server = organization.servers.get(server_name)
+    if server is None:
+        return None
+    if service in {Protocol.IMAP.value, Protocol.POP3.value}:
+        endpoint = server.endpoint(Protocol(service))
+        return Probe(server, endpoint) if endpoint is not None else None
+    directory = _directory(organization, server, service)
+    endpoint = server.peer_endpoint
+    if directory is not None and endpoint is not None and Role.CLIENT_ACCESS in server.roles:
+        path = _page(directory.path)
+        return Probe(server, endpoint, _request("GET", path, server.fqdn), peer=True)
+    endpoint = server.endpoint(Protocol.HTTPS)
+    if endpoint is None or endpoint.tls is TlsMode.STARTTLS:
+        return None
+    if directory is None or not directory.peer_url:
+        return Probe(server, endpoint, _request("OPTIONS", "*", server.fqdn))
+    url = urlsplit(directory.peer_url)
+    host = url.netloc.rpartition("@")[2] or server.fqdn
+    if server.version < Version.MODERN:
+        return Probe(server, endpoint, _request("GET", _page(url.path), host))
+    return Probe(server, endpoint, _request("HEAD", url.path or "/", host))
+
+
+async def run(probe: Probe, context: ssl.SSLContext | None) -> str:
+    """Probes; empty when the service is alive, else why not. `context` is there unless the endpoint is clear."""
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return await _ask(probe, context)
+    except TimeoutError:
+        return f"no answer within {SILENCE_SECONDS:g} s"
+    except (asyncio.IncompleteReadError, EOFError):
+        return "closed without an answer"
+    except (asyncio.LimitOverrunError, ValueError):
+        return "an answer that is not understood"
+    except ssl.SSLCertVerificationError as error:
+        return f"certificate refused: {error.verify_message or error.reason}"
+    except OSError as error:
+        return f"cannot connect: {error.strerror or type(error).__name__}"
+
+
+async def _ask(probe: Probe, context: ssl.SSLContext | None) -> str:
+    endpoint = probe.endpoint
+    proxied = endpoint.client_address is ClientAddress.PROXY_V2
+    name = (endpoint.tls_name or endpoint.address) if endpoint.tls is TlsMode.IMPLICIT else None
+    at_once = name if not proxied else None
+    reader, writer = await asyncio.open_connection(
+        endpoint.address, endpoint.port, limit=MAX_LINE, ssl=context if at_once else None, server_hostname=at_once
+    )
+    try:
+        if proxied:
+            writer.write(encode_v2(None, None))
+            if name is not None and context is not None:
+                await writer.start_tls(context, server_hostname=name)
+        if probe.request:
+            writer.write(probe.request)
+        line = await reader.readuntil(b"\n")
+        writer.write(_FAREWELL.get(endpoint.protocol, b""))
+        writer.close()
+    except BaseException:
+        writer.transport.abort()  # nothing is to be waited for, and TLS would
+        raise
+    return _judge(probe, line)
+
+
+def _judge(probe: Probe, line: bytes) -> str:
+    """What the first line of the answer says; empty: alive."""
+    if probe.endpoint.protocol is Protocol.IMAP:
+        return "" if line[:5].upper() == b"* OK " or line[:9].upper() == b"* PREAUTH" else f"it says {_shown(line)}"
+    if probe.endpoint.protocol is Protocol.POP3:
+        return "" if line[:3] == b"+OK" else f"it says {_shown(line)}"
+    found = _STATUS.match(line)
+    if found is None:
+        return f"no HTTP: it says {_shown(line)}"
+    status = int(found[1])
+    alive = status == 200 if probe.peer else status < 500 or status in ALIVE_ABOVE_499
+    return "" if alive else f"HTTP {status}"
+
+
+def _directory(organization: Organization, server: Server, service: str) -> VirtualDirectory | None:
+    found = organization.directories_by_server.get(server.name, ())
+    return next((d for d in found if d.service.casefold() == service.casefold()), None)
+
+
+def _page(path: str) -> str:
+    return path.rstrip("/") + HEALTH_PAGE
+
+
+def _request(method: str, path: str, host: str) -> bytes:
+    target = quote(path, safe="/~!$&'()*+,=:@%")
+    lines = (f"{method} {target} HTTP/1.1", f"Host: {host}", "User-Agent: Gatepost-Health", "Connection: close", "", "")
+    return "\r\n".join(lines).encode("ascii", "ignore")
+
+
+def _shown(line: bytes) -> str:
+    """A server's line for the log: printable and short."""
+    text = line.decode("ascii", "replace").strip()[:60]
+    return repr("".join(c if c.isprintable() else "?" for c in text))
