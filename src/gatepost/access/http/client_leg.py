@@ -69,10 +69,6 @@ class HttpClientLeg(HttpConnection):
         self._looping = False
         self._written_full = False
 
-    def peer_identity(self) -> Identity | None:
-        """Whose the current request is by the word of a peer (`peer_leg.PeerLeg`); None: it is answered already."""
-        raise NotImplementedError
-
     # --- transport callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -104,7 +104,7 @@ class HttpDoor:
         self._turns = count()
         self.configuration = configuration
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
-        self.forms = FormsFlow(self, shared_state)
+        self.forms = FormsFlow(self)
         self.autodiscover = Autodiscover(self)
         self.peers: PeerEntrance | None = None
         """What is between front ends; None: this one has no peer certificate."""

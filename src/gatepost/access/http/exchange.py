@@ -115,7 +115,7 @@ class Exchange:
             decision = leg.door.router.decide(_HTTPS, mailbox, route, from_peer=True)
         else:
             decision = leg.door.router.decide(_HTTPS, mailbox, route)
-        if type(decision) is not Serve and type(decision) is not Proxy:
+        if isinstance(decision, Redirect | Refuse):
             self._not_ours(decision)
         elif len(decision.candidates) > 1:
             choice = choosing.choose(self, decision)
