@@ -9,9 +9,9 @@ How to use it::
         front_door.process.events("imap.session")       # its log lines; a session's comes when it has ended:
         front_door.process.wait_for_event("imap.session", user="alice@contoso.com")
 
-- `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()`, `.sogo()` start on first use
-  and live to the end of the run. Each has its own loopback address; `.ports`; Dovecot
-  also `.sign_ins()` (`rip`, `user`, …) and `.log_text()`.
+- `servers` (session): `servers.dovecot("MBX-01")`, `.cyrus()`, `.nginx()`, `.radicale()`, `.sogo()`,
+  `.mailbox_web("EX03-01", "2003")` start on first use and live to the end of the run. Each has its own loopback
+  address; `.ports`; Dovecot also `.sign_ins()` (`rip`, `user`, …) and `.log_text()`.
   What is not installed skips the test, or fails it when `CI` or `GATEPOST_REQUIRE_SERVERS` is set.
 - `front_door` (session): CAS-01 before two Dovecots: MBX-01 is reached in clear with ID/XCLIENT, MBX-02 by implicit TLS
   with PROXY v2; both by master user. Users alice (DB01 on MBX-01), bob (DB02 on MBX-02), passwords `apw`, `bpw`.

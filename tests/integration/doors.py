@@ -18,6 +18,7 @@ import pytest
 from gatepost.lab.servers.cyrus import Cyrus
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
 from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, import_users, write_configuration
+from gatepost.lab.servers.mailbox_web import MailboxWeb
 from gatepost.lab.servers.nginx import Nginx
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.ports import MailPorts
@@ -127,11 +128,29 @@ class Servers:
 
         return self._once(Radicale, name, make)
 
+    def mailbox_web(self, name: str, version: str = "modern", site: str = "usa", *, tls: bool = True) -> MailboxWeb:
+        """The lab's web part of a mailbox server of that version: paths, ActiveSync, EWS; `go_down` kills its service.
+
+        At the address of the Dovecot of that name, if one runs.
+        """
+        key = f"{name}-web"
+
+        def make(address: str) -> MailboxWeb:
+            dovecot = self._running.get(name)
+            address = dovecot.address if isinstance(dovecot, Dovecot) else address
+            certificate = self.authority.issue(key, f"{name.lower()}.contoso.com", address) if tls else None
+            port = free_ports(address, 1)[0]
+            return MailboxWeb(self.scratch / key, name, site, address, port, certificate, version=version)
+
+        return self._once(MailboxWeb, key, make)
+
     def sogo(self, name: str = "MBX-04") -> Sogo:
         """A SOGo on the mailboxes of the Dovecot of that name, at its address: webmail, ActiveSync, DAV, Basic.
 
         `add_sogo` puts both into an organization.
         """
+        if os.geteuid() != 0:
+            pytest.skip("SOGo needs root, which may become Debian's account sogo: no other may read its configuration")
         dovecot = self.dovecot(name)
         key = f"{name}-sogo"
 

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterator
 
 import pytest
 from browser import PHONE, Browsers, resolver_rules
 from doors import Servers
 from playwright.sync_api import Error
 
-from gatepost.lab.servers.process import ServerProcess, free_ports
+from gatepost.lab.servers.mailbox_web import MailboxWeb
 
 
 @pytest.fixture(scope="module")
-def page_server(servers: Servers) -> Iterator[ServerProcess]:
+def page_server(servers: Servers) -> MailboxWeb:
     """The web part of a lab's mailbox server."""
-    address = servers.address()
-    port = free_ports(address, 1)[0]
-    certificate = servers.authority.issue("browsed", "browsed.contoso.com", address)
-    directory = servers.scratch / "browsed"
-    directory.mkdir()
-    argv = [sys.executable, "-m", "gatepost.lab.web_server", "--name", "MBX-09", "--site", "usa", "--address", address]
-    argv += ["--port", str(port), "--certificate", str(certificate.certificate), "--key", str(certificate.private_key)]
-    with ServerProcess("browsed", argv, directory, [(address, port)]) as server:
-        yield server
+    return servers.mailbox_web("MBX-09")
 
 
-def place(server: ServerProcess) -> str:
+def place(server: MailboxWeb) -> str:
     """Address and port."""
-    (address, port), *_ = server.ready
-    return f"{address}:{port}"
+    return f"{server.address}:{server.port}"
 
 
-def test_a_host_name_leads_where_the_map_says(browser: Browsers, page_server: ServerProcess) -> None:
+def test_a_host_name_leads_where_the_map_says(browser: Browsers, page_server: MailboxWeb) -> None:
     """Without a port in the address, and the server sees the name."""
     page = browser.context({"www.usa.contoso.com": place(page_server)}).new_page()
     answer = page.goto("https://www.usa.contoso.com/owa/")
@@ -44,7 +33,7 @@ def test_a_host_name_leads_where_the_map_says(browser: Browsers, page_server: Se
     assert page.get_by_role("row", name="Host").inner_text().endswith("www.usa.contoso.com")
 
 
-def test_no_other_host_is_found(browser: Browsers, page_server: ServerProcess) -> None:
+def test_no_other_host_is_found(browser: Browsers, page_server: MailboxWeb) -> None:
     """Nothing leaves this machine; a loopback address works."""
     context = browser.context({"www.usa.contoso.com": place(page_server)})
     with pytest.raises(Error, match="ERR_NAME_NOT_RESOLVED"):
@@ -54,23 +43,23 @@ def test_no_other_host_is_found(browser: Browsers, page_server: ServerProcess) -
     assert "MBX-09" in page.title()
 
 
-def test_an_unknown_authority_is_refused_if_wished(browser: Browsers, page_server: ServerProcess) -> None:
+def test_an_unknown_authority_is_refused_if_wished(browser: Browsers, page_server: MailboxWeb) -> None:
     """The lab's authority is in no store."""
-    page = browser.context({"browsed.contoso.com": place(page_server)}, ca_errors_ignored=False).new_page()
+    page = browser.context({"mbx-09.contoso.com": place(page_server)}, ca_errors_ignored=False).new_page()
     with pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"):
-        page.goto("https://browsed.contoso.com/")
+        page.goto("https://mbx-09.contoso.com/")
 
 
-def test_two_contexts_share_no_cookie(browser: Browsers, page_server: ServerProcess) -> None:
+def test_two_contexts_share_no_cookie(browser: Browsers, page_server: MailboxWeb) -> None:
     """Each is a browser of its own; one is a phone with scripts switched off."""
-    hosts = {"browsed.contoso.com": place(page_server)}
+    hosts = {"mbx-09.contoso.com": place(page_server)}
     first = browser.context(hosts)
-    first.add_cookies([{"name": "a", "value": "1", "url": "https://browsed.contoso.com"}])
+    first.add_cookies([{"name": "a", "value": "1", "url": "https://mbx-09.contoso.com"}])
     assert first.new_page().evaluate("innerWidth") == 1280
     phone = browser.context(hosts, viewport=PHONE, javascript=False)
     assert phone.cookies() == []
     page = phone.new_page()
-    page.goto("https://browsed.contoso.com/")
+    page.goto("https://mbx-09.contoso.com/")
     assert page.viewport_size == {"width": 360, "height": 640}
 
 

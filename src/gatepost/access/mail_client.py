@@ -65,8 +65,8 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_notes", "_outcome", "_proxy", "_reason",
-        "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
+        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proxy",
+        "_reason", "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "phase", "relay", "session",
     )  # fmt: skip
 
@@ -77,6 +77,8 @@ class MailClientLeg(asyncio.Protocol):
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
+        self._full = False
+        """The transport wants nothing written: the client reads too slowly."""
         self._notes: list[str] = []
         """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = "no sign-in"
@@ -117,6 +119,14 @@ class MailClientLeg(asyncio.Protocol):
             self._run(events)
         elif self.phase is not Phase.DIALOGUE and self._front.buffered > MAX_PIPELINED:
             self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """What the dialogue says is bounded and goes on; the relay must know."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The client has read enough."""
+        self._full = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client went away before the relay began."""
@@ -323,9 +333,7 @@ class MailClientLeg(asyncio.Protocol):
         answer = self._front.signed_in(signed_in.capabilities, signed_in.text)
         if signed_in.untagged or signed_in.rest:
             answer = signed_in.untagged + answer + signed_in.rest
-        self._transport.write(answer)
-        if self._front.rest:
-            leg.transport.write(self._front.rest)
+        rest = self._front.rest
         self._outcome = "signed in"
         self._reason = ""
         self._settle()
@@ -336,7 +344,7 @@ class MailClientLeg(asyncio.Protocol):
         del self._front
         self._server_leg = None
         leg.relay = self.relay
-        self.relay.start()
+        self.relay.start(answer, rest, client_full=self._full)
 
     def _relay_ended(self, relay: Relay) -> None:
         self._reason = relay.reason

@@ -16,7 +16,7 @@ from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, suggestion, unknown, warning
-from gatepost.organization.model import Finding, Organization, Role, Server, TlsMode
+from gatepost.organization.model import AuthenticationMethod, Finding, Organization, Role, Server, TlsMode
 
 WHO = "front end"
 SHARED_STATE = "shared.sqlite"
@@ -109,6 +109,9 @@ class FrontEndBuilder:
             if needing or table.private_key:
                 message = f"no certificate, but TLS at the endpoint {listed(needing)}" if needing else "no certificate"
                 self._add(error(("front_end", "certificate"), WHO, message, 'add certificate = "pki/front.crt"'))
+            elif paths := self._paths_with_page(server):
+                message = f"no certificate, but a sign-in page at {listed(paths)}: its private key seals the cookies"
+                self._add(error(("front_end", "certificate"), WHO, message, 'add certificate = "pki/front.crt"'))
             return b"", b""
         named = Named(self.document, ("front_end", "certificate"), table.certificate, WHO, "the certificate")
         chain = self.files.certificates(named)
@@ -123,6 +126,13 @@ class FrontEndBuilder:
         if leaf is not None and server is not None:
             self._cover(leaf, server)
         return chain[0] if chain else b"", key or b""
+
+    def _paths_with_page(self, server: Server | None) -> list[str]:
+        """Paths of this front end's virtual directories that show the sign-in page (SPEC B6)."""
+        if server is None or self.organization is None:
+            return []
+        own = self.organization.directories_by_server.get(server.name, ())
+        return [d.path for d in own if AuthenticationMethod.FORMS in d.authentication]
 
     def _cover(self, leaf: Certificate, server: Server) -> None:
         """Clients compare the certificate with the name that they were told. Names at fault are not judged."""

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -94,7 +95,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 
 _LIMITS = "Bounds on what strangers and servers may take. Names that end in `_seconds` are times, the others counts."
-_PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "date and time"}
 
 
 def reference() -> str:

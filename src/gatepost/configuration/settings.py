@@ -35,8 +35,8 @@ class Limits:
     password_checks: int = 64
     """Password checks waiting in one worker before further ones are told to come back."""
     password_checks_per_address: int = 8
-    """Password checks of one client address (IPv6: of one /64), running or waiting in one worker, before further ones of
-    that address are told to come back. Raise it when many users come from one address without a PROXY header."""
+    """Password checks of one client address (IPv6: of one /64), running or waiting in one worker, before further ones
+    of that address are told to come back. Raise it when many users come from one address without a PROXY header."""
     http_head_bytes: int = 32768
     """Request line and headers (nginx: 32 KiB in all)."""
     http_headers: int = 100

@@ -18,6 +18,7 @@ from gatepost.lab.greeting import greeting_message
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
 from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users, run_gatepost
+from gatepost.lab.servers.mailbox_web import MailboxWeb
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
@@ -66,7 +67,7 @@ class Fleet:
         self.master = MasterUser(figure.MASTER_USER, secrets.token_urlsafe(12))
         self.front_ends: dict[str, Gatepost] = {}
         self.mailbox_servers: dict[str, ServerProcess] = {}
-        self.web_servers: dict[str, ServerProcess] = {}
+        self.web_servers: dict[str, MailboxWeb] = {}
 
     @property
     def processes(self) -> list[ServerProcess]:
@@ -164,15 +165,19 @@ class Fleet:
             server.deliver(user, greeting_message(user, name))
         return server
 
-    def _web_server(self, name: str) -> ServerProcess:
+    def _web_server(self, name: str) -> MailboxWeb:
         site, address = figure.MAILBOX_SERVERS[name]
-        directory = self.directory / f"{name.lower()}-web"
-        directory.mkdir()
         certificate = self.authority.issue(f"{name.lower()}-web", figure.fqdn(name), address)
-        argv = [sys.executable, "-m", "gatepost.lab.web_server", "--name", name, "--site", site, "--address", address]
-        argv += ["--port", str(self.ports.web[name]), "--user-header", figure.USER_HEADER]
-        argv += ["--certificate", str(certificate.certificate), "--key", str(certificate.private_key)]
-        return ServerProcess(f"{name} web", argv, directory, [(address, self.ports.web[name])])
+        return MailboxWeb(
+            self.directory / f"{name.lower()}-web",
+            name,
+            site,
+            address,
+            self.ports.web[name],
+            certificate,
+            version=figure.version(name),
+            user_header=figure.USER_HEADER,
+        )
 
     def _front_end(self, name: str) -> Gatepost:
         _, address = figure.FRONT_ENDS[name]

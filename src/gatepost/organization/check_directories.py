@@ -11,6 +11,7 @@ from gatepost.organization.model import (
     Finding,
     HttpSignIn,
     Organization,
+    PathClass,
     Protocol,
     Role,
     Server,
@@ -41,6 +42,7 @@ def check_directories(organization: Organization) -> Iterator[Finding]:
         yield from _check_external_url(organization, path, who, server, directory)
         yield from _check_internal_url(path, who, server, directory)
         yield from _check_reach(organization, path, who, server, directory)
+        yield from _check_forms(path, who, directory)
 
 
 def _check_path(path: Path, who: str, directory: VirtualDirectory) -> Iterator[Finding]:
@@ -51,6 +53,16 @@ def _check_path(path: Path, who: str, directory: VirtualDirectory) -> Iterator[F
         fault = "does not begin with one slash, or ends with one"
     if fault:
         yield error((*path, "path"), who, f"the path {quoted(directory.path)} {fault}", 'write it like "/owa"')
+
+
+def _check_forms(path: Path, who: str, directory: VirtualDirectory) -> Iterator[Finding]:
+    """Only a person can fill in the sign-in page (SPEC B6)."""
+    if AuthenticationMethod.FORMS in directory.authentication and directory.path_class is not PathClass.INTERACTIVE:
+        message = (
+            f"asks for sign-in by a page, but its class is {directory.path_class.value}: programs cannot fill it in"
+        )
+        remedy = 'leave "forms" out of authentication, or set path_class = "interactive"'
+        yield warning((*path, "authentication"), who, message, remedy)
 
 
 def _check_external_url(

@@ -74,7 +74,7 @@ class Relay:
     """Two transports joined until both are gone; then `on_end(relay)` is called, once.
 
     `reason` says in a few words who ended it and how. Byte counts: `bytes_in` came from the client, `bytes_out` from
-    the server. Make it, write what must come first to both transports, then `start`.
+    the server. Make it, then `start`.
     """
 
     __slots__ = ("_client", "_ending", "_loop", "_on_end", "_quiet_since", "_seen", "_server", "reason")
@@ -105,12 +105,22 @@ class Relay:
         """Bytes relayed from the server."""
         return self._server.count
 
-    def start(self) -> None:
-        """Take both transports over; from now on they belong to the relay."""
+    def start(self, to_client: bytes = b"", to_server: bytes = b"", *, client_full: bool = False) -> None:
+        """Take both transports over; from now on they belong to the relay.
+
+        `to_client` and `to_server` go first. `client_full`: the client's transport has told its protocol to stop
+        writing, and will not say so again; it tells the relay when there is room.
+        """
         for leg in (self._client, self._server):
             leg.transport.set_write_buffer_limits(high=HIGH_WATER)
             leg.transport.set_protocol(leg)
             leg.transport.resume_reading()
+        if client_full:
+            self._client.pause_writing()
+        if to_client:
+            self._client.transport.write(to_client)
+        if to_server:
+            self._server.transport.write(to_server)
 
     def note(self, reason: str) -> None:
         """Say why the relay ends; the first reason is kept."""

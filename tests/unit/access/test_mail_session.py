@@ -478,7 +478,8 @@ async def test_a_fault_with_one_session_stops_nobody_elses_deadline(monkeypatch:
 async def test_a_side_that_is_lost_as_the_relay_takes_over_ends_it(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop may have the news ready for the protocol from before the hand-over: here it keeps that protocol."""
 
-    def start(relay: Relay) -> None:
+    def start(relay: Relay, to_client: bytes, to_server: bytes, *, client_full: bool) -> None:
+        relay._client.transport.write(to_client)
         leg = relay._server if side == "client" else relay._client
         leg.transport.set_protocol(leg)
         relay._server.transport.resume_reading()

@@ -254,6 +254,15 @@ def test_a_clear_front_end_needs_no_certificate() -> None:
     assert _sound(text).front_end.certificate == b""
 
 
+def test_a_sign_in_page_needs_a_certificate() -> None:
+    """Also where a balancer ends TLS: the cookie is sealed with the private key (SPEC B6)."""
+    text = WHOLE.replace('certificate = "pki/front.crt"\nprivate_key = "pki/front.key"\n', "")
+    text = text.replace("imap = {}\nimaps = { port = 10993 }\nhttps = {}", 'http = { tls = "clear" }')
+    text += '[[virtual_directories]]\nserver = "CAS-01"\nservice = "owa"\npath = "/owa"\nauthentication = ["forms"]\n'
+    found = [line.partition(";")[0] for line in lines_of(load_text(text))]
+    assert "1: front end: no certificate, but a sign-in page at /owa: its private key seals the cookies" in found
+
+
 def test_reading_from_a_disk(tmp_path: object) -> None:
     """What is no regular file is a finding and not a wait."""
     found = load(str(tmp_path), now=NOW).findings

@@ -62,17 +62,18 @@ def test_names_are_escaped() -> None:
 
 
 async def test_autodiscover_for_outlook(down: World) -> None:
-    """POST with its body dropped; implicit TLS only; the connection goes on."""
+    """After the sign-in, whatever server is down; implicit TLS only; the connection goes on."""
     client = down.client()
-    answer = await client.send(get("/Autodiscover/Autodiscover.xml", user="", method="POST", body=b"<x/>" * 50))
-    first, _, body = head_of(answer)
+    path = "/Autodiscover/Autodiscover.xml"
+    assert (await client.send(get(path, user="", method="POST", body=b"<x/>"))).startswith(b"HTTP/1.1 401 ")
+    first, _, body = head_of(await client.send(get(path)))
     assert first == "HTTP/1.1 200 OK"
     outlook = "{http://schemas.microsoft.com/exchange/autodiscover/outlook/responseschema/2006a}"
     protocols = [
         (p.findtext(f"{outlook}Type"), p.findtext(f"{outlook}Server"), p.findtext(f"{outlook}Port"))
         for p in ET.fromstring(body).iter(f"{outlook}Protocol")
     ]
-    assert protocols == [("IMAP", "mail.contoso.com", "993")]
+    assert ("IMAP", "mail.contoso.com", "993") in protocols
     answer = await client.send(get("/autodiscover/autodiscover.json?Email=a@b.c&Protocol=ActiveSync", user=""))
     assert json.loads(head_of(answer)[2]) == {"Protocol": "ActiveSync", "Url": "https://mail.contoso.com/activesync"}
     assert head_of(await client.send(get("/autodiscover/autodiscover.json?Protocol=Ews", user="")))[0].endswith(

@@ -393,6 +393,20 @@ WARNINGS: dict[str, Case] = {
         ("virtual_directories", 2, "authentication"),
         "lacks Integrated authentication",
     ),
+    "sign-in page where programs ask": (
+        lambda: with_directory(
+            clean(),
+            VirtualDirectory(
+                "CAS-01",
+                "dav",
+                "/dav",
+                "https://cas-01.contoso.com/dav",
+                authentication=frozenset({AuthenticationMethod.FORMS}),
+            ),
+        ),
+        ("virtual_directories", 2, "authentication"),
+        "its class is api: programs cannot fill it in",
+    ),
     "internal URL and endpoint disagree": (
         lambda: _directory(internal="https://mbx-01.contoso.com:8443/dav"),
         ("virtual_directories", 2, "internal_url"),

@@ -133,6 +133,57 @@ async def test_a_quiet_relay_is_ended_with_the_farewell(pair: Pair) -> None:
     assert pair.relay.reason == "idle"
 
 
+class Told(asyncio.Protocol):
+    """The protocol from before the relay: it is told that the client is full, and nobody is told again."""
+
+    full = False
+
+    def pause_writing(self) -> None:
+        self.full = True
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_client_that_is_full_at_the_start_holds_the_server_up(before: bool) -> None:
+    """Whether it was full before the relay or what comes first fills it: the server is read when there is room."""
+    loop = asyncio.get_running_loop()
+    client, inner_client = socket.socketpair()
+    server, inner_server = socket.socketpair()
+    for end in (client, server, inner_client, inner_server):
+        end.setblocking(False)
+    to_client, told = await loop.connect_accepted_socket(Told, inner_client)
+    to_server, _ = await loop.connect_accepted_socket(asyncio.Protocol, inner_server)
+    ended: list[Relay] = []
+    relay = Relay(to_client, to_server, ended.append)
+    first, later = b"f" * (2 << 20), b"l" * (8 << 20)
+    if before:
+        to_client.write(first)
+        assert told.full
+        relay.start(client_full=told.full)
+    else:
+        relay.start(first)
+    sending = asyncio.ensure_future(loop.sock_sendall(server, later))
+    await asyncio.sleep(0.05)
+    assert not sending.done()
+    assert to_client.get_write_buffer_size() <= len(first) + HIGH_WATER
+    assert await receive(client, len(first) + len(later)) == first + later
+    await sending
+    relay.abort("test over")
+    await until(lambda: ended)
+    client.close()
+    server.close()
+
+
+async def test_a_server_that_what_comes_first_fills_holds_the_client_up(pair: Pair) -> None:
+    """What the client had sent ahead counts like what it sends later."""
+    loop = asyncio.get_running_loop()
+    pair.relay.start(to_server=b"f" * (2 << 20))
+    sending = asyncio.ensure_future(loop.sock_sendall(pair.client, b"l" * (8 << 20)))
+    await asyncio.sleep(0.05)
+    assert pair.relay._server.transport.get_write_buffer_size() <= (2 << 20) + HIGH_WATER
+    assert len(await receive(pair.server, 10 << 20)) == 10 << 20
+    await sending
+
+
 async def test_a_side_that_never_takes_its_rest_is_cut(pair: Pair) -> None:
     """After the end of one side the other has a bounded time to make progress."""
     loop = asyncio.get_running_loop()

@@ -56,6 +56,7 @@ class HttpConnection(asyncio.Protocol):
     deadline: float
     transport: asyncio.Transport
     _since: float
+    _written_full: bool
 
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None) -> None:
         self.door = door
@@ -85,7 +86,11 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it what was done for it."""
-        if self.phase is Phase.RELAYING or self.phase is Phase.CLOSED:
+        if self.phase is Phase.CLOSED:
+            return
+        if self.relay is not None:
+            # It was lost as the relay took over, and the loop had this protocol down for the news.
+            self.relay.client_lost(exc)
             return
         if exc is not None:
             self._reason = self._reason or f"client lost: {type(exc).__name__}"
@@ -183,11 +188,9 @@ class HttpConnection(asyncio.Protocol):
         self.phase = Phase.RELAYING
         ahead, self._buffer = self._buffer, b""
         self.door.relays.add(self)
-        transport = server.hand_over()
-        if ahead:
-            transport.write(ahead)
-        self.relay = Relay(self.transport, transport, lambda relay: self._relay_ended(relay, server))
-        self.relay.start()
+        self.relay = Relay(self.transport, server.transport, lambda relay: self._relay_ended(relay, server))
+        server.hand_over(self.relay)
+        self.relay.start(to_server=ahead, client_full=self._written_full)
 
     def _relay_ended(self, relay: Relay, server: HttpServerLeg) -> None:
         server.relay_ended()

@@ -15,19 +15,18 @@ from urllib.parse import urlsplit
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
 from gatepost.access.health import HealthService
+from gatepost.access.http import well_known
+from gatepost.access.http.affinity_cookie import AffinityCookie
+from gatepost.access.http.autodiscover.service import Autodiscover
+from gatepost.access.http.choosing import AllHealthy
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
-from gatepost.access.http import well_known
-from gatepost.access.http.affinity_cookie import AffinityCookie
-from gatepost.access.http.autodiscover import Autodiscover, own_answer
-from gatepost.access.http.choosing import AllHealthy
 from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.http.slots import Slots
 from gatepost.access.router import Router
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.port import User
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Server, TlsMode
 from gatepost.organization.names import MAX_LOGIN_NAME
@@ -289,16 +288,6 @@ class HttpDoor:
     def turn(self) -> int:
         """A number that grows with each call: whose turn it is where servers take turns."""
         return next(self._turns)
-
-    def answers_autodiscover(self, user: User) -> bool:
-        """Whether this front end answers for the user's server, which does not answer itself."""
-        mailbox = user.mailbox
-        server = mailbox.home_server
-        if mailbox.database is not None:
-            active = self.router.view.active.get(mailbox.database)
-            server = active.server if active is not None else None
-        found = self.configuration.organization.servers.get(server) if server is not None else None
-        return found is None or own_answer(self.configuration.organization, found)
 
     def has_passed(self, via: bytes) -> bool:
         """Whether `Via` says that this front end has had the request before (SPEC C11)."""

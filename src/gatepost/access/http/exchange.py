@@ -58,7 +58,7 @@ class Exchange:
         *,
         verbatim: bool = False,
     ) -> None:
-        """`route` decides where to; `kind` is its class and service; with `verbatim` the server gets `path` unmapped."""
+        """`route` decides where to, `kind` is its class and service. `verbatim`: the server gets `path` as it is."""
         self.leg = leg
         self.over = False
         self.kind = kind
@@ -194,7 +194,6 @@ class Exchange:
         if self.over:
             return
         if refused:
-            leg = self.leg
             self._tell_failure(reason)
             following = self._choice.next() if self._choice is not None else None
             if following is not None:

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from gatepost.access.http.exchange import Exchange
     from gatepost.access.http.identity import Identity
 
-MAX_AUTODISCOVER = 16 * 1024
-"""Octets of an autodiscover request; clients send under 2 kB."""
 AVAILABILITY = "as"
-EWS = "ews"
-AUTODISCOVER = "autodiscover"
+SOAP_SERVICES = frozenset({"ews", AVAILABILITY})
 
 
 def go(exchange: Exchange, identity: Identity) -> None:
@@ -41,7 +38,7 @@ def go(exchange: Exchange, identity: Identity) -> None:
 def _is_plain(exchange: Exchange, service: str) -> bool:
     """Whether a program's request can go on at once; otherwise it is answered, or waits for its body."""
     leg = exchange.leg
-    if service == EWS or service == AVAILABILITY:
+    if service in SOAP_SERVICES:
         passed = leg.reader.passed
         if leg.reader.method == b"POST" and _may_ask_for_times(exchange, service):
             Collected(leg, MAX_BODY, lambda body: _availability(exchange, body), exchange.user_name).start()
@@ -50,8 +47,9 @@ def _is_plain(exchange: Exchange, service: str) -> bool:
             address = anchor_mailbox(anchor)
             if address is not None:
                 exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
-    elif service == AUTODISCOVER and leg.door.answers_autodiscover(exchange.identity.user):
-        Collected(leg, MAX_AUTODISCOVER, lambda body: _autodiscover(exchange, body), exchange.user_name).start()
+    elif leg.door.autodiscover.is_ours(exchange.identity.user, exchange.route):
+        exchange.over = True
+        leg.door.autodiscover.collect(leg, exchange.identity.user, exchange.route, exchange.query)
         return False
     return True
 
@@ -76,9 +74,3 @@ def _availability(exchange: Exchange, body: bytes) -> None:
     if address is not None:
         exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
     exchange.enter()
-
-
-def _autodiscover(exchange: Exchange, body: bytes) -> None:
-    exchange.over = True
-    leg = exchange.leg
-    leg.door.autodiscover.answer(leg, exchange.identity.user, exchange.route, exchange.query, body)

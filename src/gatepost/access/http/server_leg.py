@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from gatepost.access.mail_server import keep_alive
+from gatepost.relay.relay import Relay
 from gatepost.wire.http_body import Body, ChunkedBody, LengthBody, UntilClose
 from gatepost.wire.http_fields import FieldRules
 from gatepost.wire.http_head import END, MAX_RESPONSE_HEAD, HeadFault, ResponseReader
@@ -29,8 +30,8 @@ class HttpServerLeg(asyncio.Protocol):
     """One connection. `exchange` is set while a request is under way; without one every byte is unasked for."""
 
     __slots__ = (
-        "_body", "_buffer", "_connections", "_counted", "_exchange", "_interim", "_paused", "_reader", "bound_to",
-        "closed", "idle_until", "keep_seconds", "pool", "transport", "used",
+        "_body", "_buffer", "_connections", "_counted", "_exchange", "_interim", "_paused", "_reader", "_relay",
+        "bound_to", "closed", "idle_until", "keep_seconds", "pool", "transport", "used",
     )  # fmt: skip
 
     def __init__(self, rules: FieldRules, connections: ServerConnections, pool: Pool) -> None:
@@ -42,6 +43,7 @@ class HttpServerLeg(asyncio.Protocol):
         self._body: Body | None = None
         self._interim = 0
         self._paused = False
+        self._relay: Relay | None = None
         self.bound_to = ""
         """The user for whom the server took this connection (NTLM, Negotiate): nobody else may use it."""
         self.closed = False
@@ -100,11 +102,11 @@ class HttpServerLeg(asyncio.Protocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def hand_over(self) -> asyncio.Transport:
-        """The transport, for the relay after 101. It is no longer ours but stays counted until `relay_ended`."""
+    def hand_over(self, relay: Relay) -> None:
+        """After 101 the transport is the relay's, but stays counted until `relay_ended`."""
         self._exchange = None
         self.closed = True
-        return self.transport
+        self._relay = relay
 
     def relay_ended(self) -> None:
         """The relay has closed the transport."""
@@ -201,6 +203,10 @@ class HttpServerLeg(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: the end of a body without a length, or a fault."""
+        if self._relay is not None:
+            # It was lost as the relay took over, and the loop had this protocol down for the news.
+            self._relay.server_lost(exc)
+            return
         self.closed = True
         self._reader.forget()
         exchange, self._exchange = self._exchange, None

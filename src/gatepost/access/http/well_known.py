@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from gatepost.access.http.answers import page
-from gatepost.organization.model import Endpoint, Organization, Protocol, Server, TlsMode
+from gatepost.access.http.autodiscover.urls import mail_endpoints
+from gatepost.organization.model import Organization, Server, TlsMode
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
@@ -38,7 +38,8 @@ def answer(leg: HttpClientLeg, route: str, query: bytes) -> bool:
             200, autoconfig(leg.door.configuration.server, organization, leg.door.external_name), content_type=_XML
         )
     elif path.startswith("/autodiscover/"):
-        return _autodiscover(leg, path, query, organization)
+        # The other forms are for those who have signed in.
+        return leg.door.autodiscover.public(leg, path, query)
     elif path == "/":
         owa = directory_path(organization, "owa")
         if owa is None:
@@ -68,32 +69,6 @@ def _redirect(leg: HttpClientLeg, path: str | None, end: bytes, *, status: int) 
         leg.answer(status, b"", fields=b"Location: %b%b\r\n" % (path.encode("ascii", "ignore"), end))
 
 
-def _autodiscover(leg: HttpClientLeg, path: str, query: bytes, organization: Organization) -> bool:
-    """Outlook's two ways to ask. An organization with its own autodiscover directory answers them there."""
-    if directory_path(organization, "autodiscover") is not None:
-        return False
-    name = leg.door.external_name
-    if path == "/autodiscover/autodiscover.json":
-        found = directory_path(organization, "activesync", "eas")
-        wanted = b"protocol=activesync" in query.lower()
-        if not wanted or found is None:
-            leg.answer(404, b'{"ErrorCode":"ProtocolNotSupported","ErrorMessage":""}', content_type=b"application/json")
-        else:
-            body = json.dumps({"Protocol": "ActiveSync", "Url": f"https://{name}{found}"}).encode()
-            leg.answer(200, body, content_type=b"application/json")
-    elif path == "/autodiscover/autodiscover.xml":
-        leg.answer(200, autodiscover(leg.door.configuration.server, name), content_type=_XML)
-    else:
-        leg.answer(404)
-    return True
-
-
-def _mail_endpoints(server: Server) -> list[Endpoint]:
-    """IMAP and POP3 endpoints that a client outside may use: with TLS, implicit first."""
-    found = [e for e in server.endpoints if e.protocol in {Protocol.IMAP, Protocol.POP3} and e.tls is not TlsMode.CLEAR]
-    return sorted(found, key=lambda e: (e.protocol is Protocol.POP3, e.tls is not TlsMode.IMPLICIT))
-
-
 def autoconfig(server: Server, organization: Organization, name: str) -> bytes:
     """Mozilla's autoconfig, version 1.1."""
     domain = escape(organization.default_domain or name)
@@ -101,27 +76,10 @@ def autoconfig(server: Server, organization: Organization, name: str) -> bytes:
         f'<incomingServer type="{e.protocol.value}"><hostname>{escape(name)}</hostname><port>{e.port}</port>'
         f"<socketType>{'SSL' if e.tls is TlsMode.IMPLICIT else 'STARTTLS'}</socketType>"
         "<username>%EMAILADDRESS%</username><authentication>password-cleartext</authentication></incomingServer>"
-        for e in _mail_endpoints(server)
+        for e in mail_endpoints(server)
     )
     return (
         f'<?xml version="1.0" encoding="UTF-8"?><clientConfig version="1.1"><emailProvider id="{domain}">'
         f"<domain>{domain}</domain><displayName>{escape(organization.name)}</displayName>{incoming}"
         "</emailProvider></clientConfig>\n"
-    ).encode()
-
-
-def autodiscover(server: Server, name: str) -> bytes:
-    """Outlook's plain XML answer (MS-OXDSCLI) with the implicit-TLS endpoints."""
-    protocols = "".join(
-        f"<Protocol><Type>{e.protocol.value.upper()}</Type><Server>{escape(name)}</Server><Port>{e.port}</Port>"
-        "<SPA>off</SPA><SSL>on</SSL><AuthRequired>on</AuthRequired></Protocol>"
-        for e in _mail_endpoints(server)
-        if e.tls is TlsMode.IMPLICIT
-    )
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>'
-        '<Autodiscover xmlns="http://schemas.microsoft.com/exchange/autodiscover/responseschema/2006">'
-        '<Response xmlns="http://schemas.microsoft.com/exchange/autodiscover/outlook/responseschema/2006a">'
-        f"<Account><AccountType>email</AccountType><Action>settings</Action>{protocols}</Account>"
-        "</Response></Autodiscover>\n"
     ).encode()
