@@ -15,7 +15,7 @@ from gatepost.lab.fleet import Fleet
 def test_root_gets_the_standard_ports() -> None:
     """143, 993, 110, 995 and 443, on each front end's own address."""
     ports = figure.choose_ports(root=True, can=lambda _address, _port: True)
-    assert ports.front["CAS-02"] == {"imap": 143, "imaps": 993, "pop3": 110, "pop3s": 995, "https": 443}
+    assert ports.front["CAS-02"] == {"imap": 143, "imaps": 993, "pop3": 110, "pop3s": 995, "https": 443, "peer": 444}
     assert ports.notes == []
 
 
