@@ -89,12 +89,13 @@ _PAGES = {
         "please tell your administrator.</p>\n" + _AGAIN,
     ),
     Cause.NO_ACTIVE_COPY: _Page(
-        "Your mailbox is being moved to another server",
-        "<p>This takes a moment. Nothing is lost, and your password is in order.</p>\n" + _AGAIN,
+        "Your mailbox is not open at the moment",
+        "<p>No server has it open just now: it is being moved, or a server has failed and another takes over. Mostly this "
+        "is over in a moment. Nothing is wrong with your password.</p>\n" + _AGAIN,
     ),
     Cause.BUSY: _Page(
         "Too busy at the moment",
-        "<p>Many people are using the service. Please wait a little, then try again.</p>\n" + _AGAIN,
+        "<p>There is more to do than can be done at once. Please wait a little, then try again.</p>\n" + _AGAIN,
     ),
     Cause.NO_VIRTUAL_DIRECTORY: _Page(
         "There is nothing at this address",
