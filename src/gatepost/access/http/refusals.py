@@ -90,8 +90,8 @@ _PAGES = {
     ),
     Cause.NO_ACTIVE_COPY: _Page(
         "Your mailbox is not open at the moment",
-        "<p>No server has it open just now: it is being moved, or a server has failed and another takes over. Mostly this "
-        "is over in a moment. Nothing is wrong with your password.</p>\n" + _AGAIN,
+        "<p>No server has it open just now: it is being moved, or a server has failed and another takes over. This is "
+        "mostly over in a moment. Nothing is wrong with your password.</p>\n" + _AGAIN,
     ),
     Cause.BUSY: _Page(
         "Too busy at the moment",
