@@ -40,7 +40,7 @@ RESPONSE_CODES = {
     Cause.CONFIGURATION: "ErrorProxyServiceDiscoveryFailed",
     Cause.NO_VIRTUAL_DIRECTORY: "ErrorNoApplicableProxyCASServersAvailable",
     Cause.OTHER_SITE: "ErrorCrossSiteRequest",
-    Cause.NOT_SUPPORTED: "ErrorCrossSiteRequest",
+    Cause.NOT_SUPPORTED: "ErrorWrongServerVersion",
     Cause.OLD_MAILBOX: "ErrorWrongServerVersion",
     Cause.NO_CLIENT_ACCESS_SERVER: "ErrorNoApplicableProxyCASServersAvailable",
     Cause.VERSION_MISMATCH: "ErrorNoDestinationCASDueToVersionMismatch",
@@ -73,8 +73,8 @@ _AGAIN = '<p><a class="button" href="">Try again</a></p>'
 """An empty reference is the page's own address, with its query."""
 _UNREACHABLE = _Page(
     "Your mailbox cannot be opened from here",
-    "<p>Your mailbox is in another part of the organization, and this address does not lead there. Trying again will "
-    "not help: please tell your administrator what you see here.</p>",
+    "<p>The servers are not set up to open it at this address. Trying again will not help: please tell your "
+    "administrator what you see here.</p>",
 )
 _PAGES = {
     Cause.OLD_MAILBOX: _Page(
