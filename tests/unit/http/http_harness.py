@@ -226,6 +226,9 @@ class FakeSignIn:
         name = name.removesuffix("@contoso.com")
         return User(name, Mailbox(self.databases[name])) if name in self.databases else None
 
+    def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
+        return self._result(name, PASSWORD)
+
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         self.clients.append(client)
         return self._result(name, password)
@@ -352,7 +355,7 @@ class World:
         router: Any = self.router
         self.door = HttpDoor(self.configuration, loop, sign_in, router, self.context, self.log)
 
-    def context(self, server: Server) -> Any:
+    def context(self, server: Server, *, peer: bool = False) -> Any:
         """Stands for a TLS context."""
         return object()
 

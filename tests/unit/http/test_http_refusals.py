@@ -89,6 +89,7 @@ def test_what_was_sent_may_not_have_arrived() -> None:
         (Cause.NO_ANSWER, 503, "ErrorNoRespondingCASInDestinationSite"),
         (Cause.BUSY, 503, "ErrorServerBusy"),
         (Cause.LOOP, 500, "ErrorProxyRequestNotAllowed"),
+        (Cause.NOT_SUPPORTED, 500, "ErrorWrongServerVersion"),
         (None, 503, "ErrorServerBusy"),
     ],
 )

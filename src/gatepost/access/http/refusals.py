@@ -40,7 +40,7 @@ RESPONSE_CODES = {
     Cause.CONFIGURATION: "ErrorProxyServiceDiscoveryFailed",
     Cause.NO_VIRTUAL_DIRECTORY: "ErrorNoApplicableProxyCASServersAvailable",
     Cause.OTHER_SITE: "ErrorCrossSiteRequest",
-    Cause.NOT_SUPPORTED: "ErrorCrossSiteRequest",
+    Cause.NOT_SUPPORTED: "ErrorWrongServerVersion",
     Cause.OLD_MAILBOX: "ErrorWrongServerVersion",
     Cause.NO_CLIENT_ACCESS_SERVER: "ErrorNoApplicableProxyCASServersAvailable",
     Cause.VERSION_MISMATCH: "ErrorNoDestinationCASDueToVersionMismatch",
@@ -73,8 +73,8 @@ _AGAIN = '<p><a class="button" href="">Try again</a></p>'
 """An empty reference is the page's own address, with its query."""
 _UNREACHABLE = _Page(
     "Your mailbox cannot be opened from here",
-    "<p>Your mailbox is in another part of the organization, and this address does not lead there. Trying again will "
-    "not help: please tell your administrator what you see here.</p>",
+    "<p>The servers are not set up to open it at this address. Trying again will not help: please tell your "
+    "administrator what you see here.</p>",
 )
 _PAGES = {
     Cause.OLD_MAILBOX: _Page(
@@ -89,12 +89,13 @@ _PAGES = {
         "please tell your administrator.</p>\n" + _AGAIN,
     ),
     Cause.NO_ACTIVE_COPY: _Page(
-        "Your mailbox is being moved to another server",
-        "<p>This takes a moment. Nothing is lost, and your password is in order.</p>\n" + _AGAIN,
+        "Your mailbox is not open at the moment",
+        "<p>No server has it open just now: it is being moved, or a server has failed and another takes over. This is "
+        "mostly over in a moment. Nothing is wrong with your password.</p>\n" + _AGAIN,
     ),
     Cause.BUSY: _Page(
         "Too busy at the moment",
-        "<p>Many people are using the service. Please wait a little, then try again.</p>\n" + _AGAIN,
+        "<p>There is more to do than can be done at once. Please wait a little, then try again.</p>\n" + _AGAIN,
     ),
     Cause.NO_VIRTUAL_DIRECTORY: _Page(
         "There is nothing at this address",
