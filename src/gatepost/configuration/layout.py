@@ -78,27 +78,28 @@ def keep_surroundings(document: Container, table: Table) -> None:
 
 
 def with_blank_lines(text: str, before: str) -> str:
-    """`text` with a blank line above each new table, if that was the style of the text `before` the change."""
-    if _heads_without_blank(before):
-        return text
+    """`text` with a blank line above each table, and its comment, that was put below another line by the change."""
+    known = {(upper, lower) for _, upper, lower in _tight_heads(before)}
     lines = text.splitlines(keepends=True)
-    for number in reversed(_heads_without_blank(text)):
-        lines.insert(number, "\n")
+    for number, upper, lower in reversed(_tight_heads(text)):
+        if (upper, lower) not in known:
+            lines.insert(number, "\n")
     joined = "".join(lines)
     return joined if before.endswith("\n\n") else joined.rstrip("\n") + "\n"
 
 
-def _heads_without_blank(text: str) -> list[int]:
-    """Numbers of the lines that begin a table right below a key."""
+def _tight_heads(text: str) -> list[tuple[int, str, str]]:
+    """Where a table, or the comment above it, stands right below a line: its number, the line above, itself."""
     lines = text.splitlines()
-    return [
-        number
-        for number, line in enumerate(lines)
-        if number
-        and line.startswith("[")
-        and lines[number - 1].strip()
-        and not lines[number - 1].startswith(("#", "["))
-    ]
+    found = []
+    for number, line in enumerate(lines):
+        if line.startswith("["):
+            first = number
+            while first and lines[first - 1].startswith("#"):
+                first -= 1
+            if first and lines[first - 1].strip():
+                found.append((first, lines[first - 1], lines[first]))
+    return found
 
 
 def _take_trailing(body: Body, *, comments: bool = True) -> Body:
@@ -112,9 +113,9 @@ def _take_trailing(body: Body, *, comments: bool = True) -> Body:
 
 
 def _body_before(document: Container, table: Table) -> Body | None:
-    """What stands before `table` in the document; None for the first thing in it."""
+    """What stands before `table` in the document; None for the first table."""
     before: Body | None = None
-    for body in _bodies_of(document):
+    for body in _below(document):
         if body is table.value.body:
             return before
         before = body
@@ -123,13 +124,9 @@ def _body_before(document: Container, table: Table) -> Body | None:
 
 def _bodies(table: Table) -> Iterator[Body]:
     """The bodies of a table and those below it, as they follow each other in the text."""
-    yield table.value.body
+    if not table.is_super_table():  # that one has no line of its own
+        yield table.value.body
     yield from _below(table.value)
-
-
-def _bodies_of(document: Container) -> Iterator[Body]:
-    yield document.body
-    yield from _below(document)
 
 
 def _below(container: Container) -> Iterator[Body]:
