@@ -46,6 +46,7 @@ FRONT_ENDS = {
     "CAS-04": ("asia", "127.0.3.2"),
 }
 ARRAY = ("CAS-03", "CAS-04")
+ARRAY_NAME = f"asia.{DOMAIN}"
 MAILBOX_SERVERS = {
     "MBX-01": ("usa", "127.0.1.11"),
     "MBX-02": ("europe", "127.0.2.11"),
@@ -144,7 +145,7 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
             name: {"copies": [{"server": server, "preference": n} for n, server in enumerate(copies, 1)]}
             for name, copies in COPIES.items()
         },
-        "arrays": {"asia": {"site": "asia", "fqdn": f"asia.{DOMAIN}", "members": list(ARRAY)}},
+        "arrays": {"asia": {"site": "asia", "fqdn": ARRAY_NAME, "members": list(ARRAY)}},
         "virtual_directories": [
             *(_virtual_directory(name, word, ports) for name in ports.web for word in WEB_SERVICES[version(name)]),
             *(_front_directory(name, word, ports) for name in FRONT_ENDS for word in FRONT_SERVICES),

@@ -112,7 +112,7 @@ class Fleet:
         """Write `gatepost.toml`, `organization.toml`, certificates and secrets."""
         names = ["mail." + figure.DOMAIN, "autodiscover." + figure.DOMAIN]
         names += [figure.external_name(site) for site, facing in figure.SITES.items() if facing]
-        names += [f"asia.{figure.DOMAIN}", *(figure.fqdn(name) for name in figure.FRONT_ENDS)]
+        names += [figure.ARRAY_NAME, *(figure.fqdn(name) for name in figure.FRONT_ENDS)]
         self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
         hidden = self.directory / "secrets"
         hidden.mkdir(mode=0o700)

@@ -39,8 +39,8 @@ def steps() -> list[Step]:
         Step("user1 opens https://…/owa at CAS-02", "the page of MBX-01 says user1, https, the client", _page),
         Step("a program asks for https://…/ews without a password", "401 with a challenge", _challenge),
         Step("user1 claims to be user2 by a header of their own", "the page still says user1", _spoofed),
-        Step("user4, whose mailbox is of 2010, at CAS-01", f"refused, naming {figure.fqdn('CAS-03')}", _old_imap),
-        Step("the same by POP3", f"refused, naming {figure.fqdn('CAS-03')}", _old_pop3),
+        Step("user4, whose mailbox is of 2010, at CAS-01", f"refused, naming {figure.ARRAY_NAME}", _old_imap),
+        Step("the same by POP3", f"refused, naming {figure.ARRAY_NAME}", _old_pop3),
         Step("user4 at CAS-03, the mailbox's site", "served from EX10-01", _served("CAS-03", "user4", "EX10-01")),
         Step("gatepost explain user1 --from CAS-02", "each step with its rule, ends at MBX-01", _explain),
         Step("gatepost explain user4 --from CAS-01", "refused by rule C9", _explain_old),
@@ -150,12 +150,12 @@ def _spoofed(visit: Visit) -> str:
 
 def _old_imap(visit: Visit) -> str:
     answer = visit.imap("CAS-01", "user4")
-    return expect(answer.text, not answer.server and figure.fqdn("CAS-03") in answer.text)
+    return expect(answer.text, not answer.server and figure.ARRAY_NAME in answer.text)
 
 
 def _old_pop3(visit: Visit) -> str:
     answer = visit.pop3("CAS-01", "user4")
-    return expect(answer.text, not answer.server and figure.fqdn("CAS-03") in answer.text)
+    return expect(answer.text, not answer.server and figure.ARRAY_NAME in answer.text)
 
 
 def _explain(visit: Visit) -> str:
@@ -165,7 +165,7 @@ def _explain(visit: Visit) -> str:
 
 def _explain_old(visit: Visit) -> str:
     text = visit.fleet.command("explain", "user4", "--protocol", "imap", "--from", "CAS-01", status=None).strip()
-    return expect("\n" + _indented(text), "C9" in text and figure.fqdn("CAS-03") in text)
+    return expect("\n" + _indented(text), "C9" in text and figure.ARRAY_NAME in text)
 
 
 def _indented(text: str) -> str:

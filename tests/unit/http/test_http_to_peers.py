@@ -12,7 +12,8 @@ from peer_samples import NOW, SERVERS, front_end, peer_keys
 
 from gatepost.access.http.destination import Destination
 from gatepost.access.http.identity import Identity, Way
-from gatepost.access.http.peer import PeerEntrance, peer_refusal
+from gatepost.access.http.peer import PeerEntrance
+from gatepost.access.http.response import peer_refusal
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import Version
 from gatepost.routing.outcome import Target
