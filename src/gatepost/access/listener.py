@@ -29,6 +29,11 @@ ACCEPTS_AT_ONCE = 64
 """Connections taken before other events get their turn."""
 ACCEPT_PAUSE_SECONDS = 0.5
 """Wait when the process or the machine has no more file descriptors."""
+SECOND_LOOK_SECONDS = 0.25
+"""A newcomer too many is asked in once more after this: of the connections that its address has just closed, some still
+count, since accepting comes before reading. A client that closes a burst and opens another would lose part of it."""
+MAX_SECOND_LOOKS = 256
+"""Newcomers of one listener that wait for that at one time; further ones are closed at once."""
 CAPACITY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 MAX_V1_LINE = 107
@@ -80,6 +85,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
         self._open = False
+        self._second_looks = 0
 
     async def start(self) -> None:
         """Take connections from now on."""
@@ -132,10 +138,11 @@ class Listener:
                 return
             sock.setblocking(False)
             trusted = bool(self._trusted) and self._is_trusted(peer[0])
-            if not trusted and not self._admission.arrive(peer[0]):
+            admitted = not trusted and self._admission.arrive(peer[0])
+            if not trusted and not admitted and self._second_looks >= MAX_SECOND_LOOKS:
                 sock.close()
                 continue
-            tasks.start(self._arrive(sock, peer[0], trusted=trusted), "arrival")
+            tasks.start(self._arrive(sock, peer[0], trusted=trusted, admitted=admitted), "arrival")
 
     def _resume(self) -> None:
         if self._open:
@@ -147,9 +154,25 @@ class Listener:
         ip = mapped or ip
         return any(ip.version == network.version and ip in network for network in self._trusted)
 
-    async def _arrive(self, sock: socket.socket, address: str, *, trusted: bool) -> None:
-        """PROXY header and handshake of one connection, within the time for signing in."""
-        counted = [] if trusted else [address]
+    async def _admitted(self, address: str) -> bool:
+        """Whether a connection of `address` may come in; if so, it is counted."""
+        if self._admission.arrive(address):
+            return True
+        if self._second_looks >= MAX_SECOND_LOOKS:
+            return False
+        self._second_looks += 1
+        try:
+            await asyncio.sleep(SECOND_LOOK_SECONDS)
+        finally:
+            self._second_looks -= 1
+        return self._open and self._admission.arrive(address)
+
+    async def _arrive(self, sock: socket.socket, address: str, *, trusted: bool, admitted: bool) -> None:
+        """PROXY header and handshake of one connection, within the time for signing in.
+
+        `admitted`: `address` is the client's own, and it is counted already.
+        """
+        counted = [address] if admitted else []
 
         def release() -> None:
             while counted:
@@ -158,9 +181,11 @@ class Listener:
         try:
             async with asyncio.timeout(self._seconds):
                 header = await read_proxy_header(self._loop, sock) if trusted else None
+                speaks_for_itself = header is not None and (header.local or header.source is None)
                 if header is not None and header.source is not None and not header.local:
                     address = header.source[0]
-                    if not self._admission.arrive(address):
+                if not admitted and not speaks_for_itself:
+                    if not await self._admitted(address):
                         sock.close()
                         return
                     counted.append(address)

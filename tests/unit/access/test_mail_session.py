@@ -13,6 +13,8 @@ from ipaddress import ip_network
 import pytest
 from stage import AUTHORITY, LIMITS, stage, until
 
+from gatepost.access import listener
+from gatepost.access.admission import Admission
 from gatepost.access.mail_client import MailClientLeg
 from gatepost.directory.port import Verdict
 from gatepost.organization.model import ClientAddress, SignIn, SignInForm, TlsMode, Version
@@ -506,6 +508,46 @@ async def test_what_is_kept_of_a_name_is_bounded() -> None:
         assert b"NO" in await client.tagged(b'a LOGIN "%s" x\r\n' % (b"x" * 8000))
         assert len(s.door.sessions()[0]["user"]) <= MAX_LOGIN_NAME
         assert len(repr(s.capture.calls)) < 2000
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_newcomer_too_many_is_looked_at_twice(leaves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that closes one connection and opens another gets it, though the old one's end is noticed later."""
+    monkeypatch.setattr(listener, "SECOND_LOOK_SECONDS", 0.05)
+    async with stage(replace(LIMITS, unauthenticated_per_address=1)) as s:
+        port = await s.listen(implicit=True)
+        arrive = s.admission.arrive
+        arrivals: list[bool] = []
+
+        def noted(address: str) -> bool:
+            arrivals.append(arrive(address))
+            return arrivals[-1]
+
+        monkeypatch.setattr(Admission, "arrive", lambda _admission, address: noted(address))
+        assert s.admission.arrive("127.0.0.1")
+        connecting = asyncio.create_task(s.connect(port, ssl=tls_client(), server_hostname="front.contoso.com"))
+        await until(lambda: len(arrivals) > 1)
+        assert arrivals == [True, False, False]
+        if leaves:
+            s.admission.leave("127.0.0.1", settled=False)
+            assert (await (await connecting).line()).startswith(b"* OK")
+        else:
+            with pytest.raises(ConnectionError):
+                await connecting
+            assert arrivals == [True, False, False, False]
+            s.admission.leave("127.0.0.1", settled=False)
+
+
+async def test_bursts_of_one_address_that_follow_each_other_get_in() -> None:
+    """99 connections, all closed, and 99 more at that very moment: under the limit of 100 nobody is turned away."""
+    async with stage(replace(LIMITS, unauthenticated_per_address=100)) as s:
+        port, context = await s.listen(implicit=True), tls_client()
+        for _ in range(4):
+            burst = [s.connect(port, ssl=context, server_hostname="front.contoso.com") for _ in range(99)]
+            clients = await asyncio.gather(*burst)
+            assert [(await client.line())[:4] for client in clients] == [b"* OK"] * 99
+            for client in clients:
+                client.close()
 
 
 async def test_a_connection_is_counted_once_while_the_leg_takes_over() -> None:
