@@ -11,8 +11,10 @@ from gatepost.lab.clients import WebAnswer
 from gatepost.lab.servers.gatepost import run_gatepost
 from gatepost.lab.tour import Differs, Step, Visit, expect
 
-FOLLOW_SECONDS = 1.0
-"""From a cmdlet's end until every front end follows it."""
+FOLLOW_SECONDS = 3.0
+"""From a cmdlet's end until the front end follows it: four of them read the file anew at once, on this one machine."""
+TOLD_SECONDS = 1.0
+"""From a sign-out at one front end until another one knows."""
 NOTICE_SECONDS = 10.0
 """Until a server that came back is used again."""
 POLL_SECONDS = 0.05
@@ -28,7 +30,7 @@ def steps() -> list[Step]:
         Step("user5, whose mailbox of 2010 is in usa, by ActiveSync at CAS-02", f"451, to {outside}", _device),
         Step("the same with a phone of protocol 12.0, too old for 451", "proxied by CAS-01 to EX10-02", _old_device),
         Step("user5 opens /owa/?id=7 at CAS-02", f"a page with the link to https://{outside}/owa/?id=7", _link),
-        Step(f"set-owavirtualdirectory {OWA_AT_02} -RedirectToOptimalOWAServer $false", "proxied within 1 s", _switch),
+        Step(f"set-owavirtualdirectory {OWA_AT_02} -RedirectToOptimalOWAServer $false", "proxied within 3 s", _switch),
         Step(f"set-owavirtualdirectory {OWA_AT_02} -RedirectToOptimalOWAServer $true", "the page again", _back),
         Step("user4, a 2010 mailbox of asia, opens /owa at CAS-02", "proxied by CAS-03 or CAS-04 to EX10-01", _proxied),
         Step("the front end of asia that it went by is stopped", "the next click goes by the other one", _other),
@@ -221,8 +223,8 @@ def _sign_out(visit: Visit) -> str:
         answer = visit.web("CAS-01", headers=PAGE | old)
         seconds = time.monotonic() - since
         if answer.status == 302:
-            return expect(f"{_heading(left)}; void at CAS-01 after {seconds:.2f} s", seconds < FOLLOW_SECONDS)
-        if seconds > 5 * FOLLOW_SECONDS:
+            return expect(f"{_heading(left)}; void at CAS-01 after {seconds:.2f} s", seconds < TOLD_SECONDS)
+        if seconds > 5 * TOLD_SECONDS:
             raise Differs(f"{_heading(left)}; after {seconds:.1f} s CAS-01 still answers {answer.status}")
         time.sleep(POLL_SECONDS)
 
