@@ -2,7 +2,7 @@
 
 `check` is pure, so the same judgement serves a file, a command that changes the organization, and tests. The parts:
 this module has names, sites, links, databases and arrays; `check_servers` endpoints and sign-in; `check_directories`
-virtual directories.
+virtual directories; `check_client_access` whether front ends can proxy and redirect to each other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gatepost.organization.addresses import is_host_name
+from gatepost.organization.check_client_access import check_client_access
 from gatepost.organization.check_directories import check_directories
 from gatepost.organization.check_servers import check_servers
 from gatepost.organization.faults import Path, error, listed, quoted, repeated, unknown, warning
@@ -40,6 +41,7 @@ def check(organization: Organization) -> list[Finding]:
         *_check_databases(organization),
         *check_directories(organization),
         *_check_arrays(organization),
+        *check_client_access(organization),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
 

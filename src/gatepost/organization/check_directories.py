@@ -20,14 +20,16 @@ from gatepost.organization.model import (
     VirtualDirectory,
 )
 
-PROXIED_SERVICES = frozenset({"owa", "microsoft-server-activesync", "ews", "as"})
+PROXIED_SERVICES = frozenset({"owa", "ecp", "microsoft-server-activesync", "ews", "as"})
 """Services that one client access server proxies to another (the source's table), case-folded."""
 ACTIVESYNC = "microsoft-server-activesync"
+_OLD = frozenset({Version.V2007, Version.V2010})
 
 
 def check_directories(organization: Organization) -> Iterator[Finding]:
     """All faults of the virtual directories."""
     taken: dict[tuple[str, str], int] = {}
+    reach = _Reach(organization)
     for index, directory in enumerate(organization.virtual_directories):
         path: Path = ("virtual_directories", index)
         who = f"virtual directory {directory.path} of {directory.server}"
@@ -41,7 +43,7 @@ def check_directories(organization: Organization) -> Iterator[Finding]:
             continue
         yield from _check_external_url(organization, path, who, server, directory)
         yield from _check_internal_url(path, who, server, directory)
-        yield from _check_reach(organization, path, who, server, directory)
+        yield from _check_reach(reach, path, who, server, directory)
         yield from _check_forms(path, who, directory)
 
 
@@ -110,43 +112,58 @@ def _check_endpoint_of(here: Path, who: str, server: Server, url: HttpUrl) -> It
         yield warning(here, who, message, "make the URL and the endpoint agree")
 
 
-def _check_reach(
-    organization: Organization, path: Path, who: str, server: Server, directory: VirtualDirectory
-) -> Iterator[Finding]:
+class _Reach:
+    """Who must proxy to whom, worked out once for all directories (SPEC C2 to C5, C8)."""
+
+    def __init__(self, organization: Organization) -> None:
+        servers = organization.servers.values()
+        self._old_sites = {s.site for s in servers if Role.MAILBOX in s.roles and s.version in _OLD}
+        self._newest = {site: doors[0].version for site, doors in organization.client_access_by_site.items()}
+
+    def others_proxy_to(self, server: Server, directory: VirtualDirectory) -> bool:
+        """Whether a client access server elsewhere must proxy to this directory."""
+        service = directory.service.casefold()
+        if server.version is Version.V2003:
+            return service == ACTIVESYNC and Role.MAILBOX in server.roles
+        if Role.CLIENT_ACCESS not in server.roles or service not in PROXIED_SERVICES:
+            return False
+        return server.site in self._old_sites and self._has_others(server, server.version)
+
+    def _has_others(self, server: Server, at_least: Version) -> bool:
+        return any(newest >= at_least for site, newest in self._newest.items() if site != server.site)
+
+
+def _check_reach(reach: _Reach, path: Path, who: str, server: Server, directory: VirtualDirectory) -> Iterator[Finding]:
     """What must be proxied to needs an internal URL and, among old servers, Integrated authentication (C3 to C10)."""
-    example = f'internal_url = "https://{server.fqdn}{directory.path}"'
-    missing = directory.internal_url is None
-    if missing and server.version >= Version.MODERN and Role.MAILBOX in server.roles:
-        message = "has no internal URL, so no front end can reach it"
-        yield error((*path, "internal_url"), who, message, f"set {example}", ("servers", server.name))
+    yield from _check_missing_url(reach, (*path, "internal_url"), who, server, directory)
+    if not reach.others_proxy_to(server, directory):
         return
-    if not _others_proxy_to(organization, server, directory):
-        return
-    if missing:
-        message = "other sites must proxy to it, but it has no internal URL"
-        yield warning((*path, "internal_url"), who, message, f"set {example}")
+    if (directory.internal_url or "").startswith("http:") and server.version is not Version.V2003:
+        message = "other sites must proxy to it, but its internal URL is not https"
+        yield warning((*path, "internal_url"), who, message, "between front ends there is only HTTPS")
     if AuthenticationMethod.INTEGRATED not in directory.authentication:
         message = "others must proxy to it, but it lacks Integrated authentication"
         remedy = 'add "integrated" to authentication'
+        if AuthenticationMethod.FORMS in directory.authentication:
+            remedy = 'keep "forms" for browsers and add "integrated" for front ends of other sites'
         yield warning((*path, "authentication"), who, message, remedy)
 
 
-def _others_proxy_to(organization: Organization, server: Server, directory: VirtualDirectory) -> bool:
-    """Whether a client access server elsewhere must proxy to this directory (SPEC C2 to C5, C8)."""
-    service = directory.service.casefold()
-    if server.version is Version.V2003:
-        return service == ACTIVESYNC and Role.MAILBOX in server.roles
-    if Role.CLIENT_ACCESS not in server.roles or service not in PROXIED_SERVICES:
-        return False
-    holds_old_mailboxes = any(
-        other.site == server.site and Role.MAILBOX in other.roles and other.version in {Version.V2007, Version.V2010}
-        for other in organization.servers.values()
-    )
-    peers = any(
-        other.site != server.site and Role.CLIENT_ACCESS in other.roles and other.version >= server.version
-        for other in organization.servers.values()
-    )
-    return holds_old_mailboxes and peers
+def _check_missing_url(
+    reach: _Reach, here: Path, who: str, server: Server, directory: VirtualDirectory
+) -> Iterator[Finding]:
+    """A directory that was made by hand gets no internal URL (O3)."""
+    if directory.internal_url is not None:
+        return
+    remedy = f'set internal_url = "https://{server.fqdn}{directory.path}"'
+    if Role.MAILBOX in server.roles:
+        message = "has no internal URL, so no front end can reach it"
+        if server.version >= Version.MODERN:
+            yield error(here, who, message, remedy, ("servers", server.name))
+        else:
+            yield warning(here, who, message, remedy)
+    elif reach.others_proxy_to(server, directory):
+        yield warning(here, who, "other sites must proxy to it, but it has no internal URL", remedy)
 
 
 def _parse(url: str) -> HttpUrl | None:

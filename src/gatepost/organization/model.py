@@ -169,6 +169,14 @@ class Server:
         """Where this front end takes requests of other front ends (SPEC C11): mutual TLS and an assertion."""
         return next((e for e in self.endpoints if e.name == PEER), None)
 
+    def opens(self, mailbox: Version) -> bool:
+        """Whether this client access server can open mailboxes of that version (SPEC C2).
+
+        Our own front ends, which are modern, open all. Of the old ones each opens its own version only; 2003 mailboxes,
+        which are reached straight, any.
+        """
+        return self.version in {mailbox, Version.MODERN} or mailbox is Version.V2003
+
     def endpoint(self, protocol: Protocol) -> Endpoint | None:
         """The endpoint to use for `protocol`; implicit TLS is preferred, it needs fewer round trips."""
         found = [e for e in self.endpoints if e.protocol is protocol and e.name != PEER]

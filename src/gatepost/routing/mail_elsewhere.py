@@ -6,7 +6,7 @@ from gatepost.balancing.affinity import Affinity
 from gatepost.organization.model import Edition, Endpoint, Server
 from gatepost.routing.case import Case
 from gatepost.routing.outcome import Cause, Decision, Target
-from gatepost.routing.targets import fit_by_version, opens
+from gatepost.routing.targets import fit_by_version
 
 
 def decide_mail_elsewhere(case: Case) -> Decision:
@@ -16,7 +16,7 @@ def decide_mail_elsewhere(case: Case) -> Decision:
     there: list[tuple[Server, Endpoint]] = [
         (server, endpoint)
         for server in case.organization.client_access_by_site.get(site, ())
-        if (endpoint := server.endpoint(protocol)) is not None and opens(server, case.server.version)
+        if (endpoint := server.endpoint(protocol)) is not None and server.opens(case.server.version)
     ]
     if not there:
         message = f"no client access server of site {site} answers {protocol.value}"

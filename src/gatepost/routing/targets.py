@@ -14,7 +14,6 @@ from gatepost.organization.model import (
     Protocol,
     Server,
     TlsMode,
-    Version,
     VirtualDirectory,
 )
 from gatepost.routing.case import Case
@@ -62,15 +61,6 @@ def candidates(case: Case, servers: Iterable[Server]) -> list[Candidate]:
     return found
 
 
-def opens(server: Server, mailbox: Version) -> bool:
-    """Whether a client access server can open mailboxes of that version.
-
-    Our own front ends, which are modern, open all. Of the old ones each opens its own version only; 2003 mailboxes,
-    which are reached straight, any.
-    """
-    return server.version in {mailbox, Version.MODERN} or mailbox is Version.V2003
-
-
 def fit_by_version(case: Case, servers: Iterable[Server]) -> list[Server]:
     """Those that are not newer than this front end and can open the mailbox (C2)."""
     mine, mailbox = case.front_end.version, case.server.version
@@ -78,7 +68,7 @@ def fit_by_version(case: Case, servers: Iterable[Server]) -> list[Server]:
     for server in servers:
         if server.version > mine:
             case.passed("C2", f"{server.name} (version {server.version.word}) is newer than {case.front_end.name}")
-        elif not opens(server, mailbox):
+        elif not server.opens(mailbox):
             text = f"{server.name} (version {server.version.word}) cannot open {mailbox.word} mailboxes"
             case.passed("C2", text)
         else:

@@ -31,6 +31,7 @@ def endpoint(name: str, address: str = "192.0.2.1", **changes: Any) -> Endpoint:
         "pop3": (Protocol.POP3, 110, TlsMode.STARTTLS),
         "https": (Protocol.HTTPS, 443, TlsMode.IMPLICIT),
         "http": (Protocol.HTTPS, 80, TlsMode.CLEAR),
+        "peer": (Protocol.HTTPS, 444, TlsMode.IMPLICIT),
     }.get(name, (Protocol.IMAP, 1143, TlsMode.STARTTLS))
     return replace(Endpoint(name, protocol, address, port, tls, "mbx-01.contoso.com"), **changes)
 
@@ -98,4 +99,6 @@ def with_old_asia(organization: Organization, directory: VirtualDirectory) -> Or
     """Site asia runs 2010, so that CAS-01 must proxy to CAS-03; `directory` is one of CAS-03's."""
     roles = {"CAS-03": Role.CLIENT_ACCESS, "MBX-03": Role.MAILBOX}
     old = {name: server(name, "asia", role, version=Version.V2010) for name, role in roles.items()}
+    door = old["CAS-03"]
+    old["CAS-03"] = replace(door, endpoints=(*door.endpoints, endpoint("peer", door.fqdn)))
     return with_directory(replace(organization, servers={**organization.servers, **old}), directory)
