@@ -131,8 +131,17 @@ def _once(case: Case, decision: Decision) -> Decision:
     """A request is proxied between front ends once: what came from one goes to a mailbox's server, or nowhere (C11)."""
     if isinstance(decision, Redirect):
         ways = f"redirected to {decision.location}"
-    elif isinstance(decision, Proxy) and decision.target.server != case.server.name:
+    elif isinstance(decision, Proxy) and not all(_is_mailbox_server(case, target) for target in _all(decision)):
         ways = f"proxied to {decision.target.server}"
     else:
         return decision
     return case.refuse(Cause.LOOP, "C11", f"it came from a front end and would be {ways}")
+
+
+def _all(decision: Proxy) -> tuple[Target, ...]:
+    return decision.candidates or (decision.target,)
+
+
+def _is_mailbox_server(case: Case, target: Target) -> bool:
+    """Whether it is the mailbox's own server, and not in its second role of a front end."""
+    return target.server == case.server.name and not target.peer

@@ -129,7 +129,8 @@ def judge(organization: Organization, request: Request, mailbox: Mailbox, active
         assert not decision.candidates or decision.candidates[0] == decision.target
         for target in (decision.target, *decision.candidates):
             check_target(organization, request, target)
-        assert not (request.from_peer and decision.target.peer), "C11: proxied between front ends once"
+        peers = [target.server for target in (decision.target, *decision.candidates) if target.peer]
+        assert not (request.from_peer and peers), "C11: proxied between front ends once"
     elif isinstance(decision, Refuse):
         assert decision.message
         for text in (decision.message, decision.server_name):

@@ -223,6 +223,18 @@ def test_servers_in_different_sites_communicate_over_https(path: str) -> None:
     assert refused(ask(clear, 3, "CAS-02", path)) is Cause.NO_INTERNAL_URL
 
 
+@pytest.mark.parametrize("path", WEB_PATHS)
+def test_what_a_server_passed_on_is_not_passed_on_again(path: str) -> None:
+    """C11: not even to the mailbox's own server, where that is a client access server too and would be asked as one."""
+    assert refused(ask(figure(), 3, "CAS-02", path, from_peer=True)) is Cause.LOOP
+    both = frozenset({Role.MAILBOX, Role.CLIENT_ACCESS})
+    endpoints = figure().servers["CAS-03"].endpoints
+    organization = with_server(figure(), "MBX-03", roles=both, endpoints=endpoints)
+    organization = figure(servers={name: s for name, s in organization.servers.items() if name != "CAS-03"})
+    assert proxied_to(ask(organization, 3, "CAS-02", path)) == "MBX-03"
+    assert refused(ask(organization, 3, "CAS-02", path, from_peer=True)) is Cause.LOOP
+
+
 # --- ActiveSync
 
 
