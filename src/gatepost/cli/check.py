@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from gatepost.configuration.compare import compare
-from gatepost.configuration.files import file_mode
+from gatepost.configuration.files import file_mode, this_machine
 from gatepost.configuration.findings import LocatedFinding, printable
 from gatepost.configuration.load import Loaded, load
 
@@ -25,12 +25,13 @@ def command(ctx: click.Context, files: tuple[str, ...], server: str | None, as_j
     """Check a configuration and name every fault in it.
 
     Prints one finding a line, errors first, then a summary. With several files, such as those of all front ends, they
-    are also compared with each other. Exit status: 0 no errors (warnings may be there), 1 errors (with --strict:
-    warnings too), 2 wrong usage.
+    are also compared with each other. The account and the folders that they name are looked for on this machine. Exit
+    status: 0 no errors (warnings may be there), 1 errors (with --strict: warnings too), 2 wrong usage.
     """
     if server is not None and len(files) > 1:
         raise click.UsageError("--server goes with one file")
-    loads = [load(file, server=server, mode_of=file_mode, front_end_required=False) for file in files]
+    machine = this_machine()
+    loads = [load(file, server=server, mode_of=file_mode, machine=machine, front_end_required=False) for file in files]
     findings = _all_findings(files, loads)
     errors = sum(finding.is_error for finding in findings)
     warnings = len(findings) - errors

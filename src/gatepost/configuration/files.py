@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +27,36 @@ def file_mode(path: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is on the machine that the configuration is for, to judge it there."""
+
+    has_account: Callable[[str], bool]
+    has_folder: Callable[[str], bool]
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on. What it may not look at counts as there."""
+    return Machine(_has_account, _has_folder)
+
+
+def _has_account(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _has_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(FilePath(path).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class Named:
     """A file as a key of a document names it."""
 
@@ -45,6 +77,8 @@ class Files:
     findings: Findings
     now: datetime
     mode_of: ModeOf | None = None
+    machine: Machine | None = None
+    """With one, accounts and folders are looked for."""
     _certificates: dict[str, list[Certificate]] = field(default_factory=dict)
 
     def content(self, named: Named) -> bytes | None:

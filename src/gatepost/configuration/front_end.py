@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -15,7 +16,7 @@ from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
-from gatepost.organization.faults import Path, error, listed, suggestion, unknown, warning
+from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
 from gatepost.organization.model import AuthenticationMethod, Finding, Organization, Role, Server, TlsMode
 
 WHO = "front end"
@@ -44,7 +45,7 @@ class FrontEndBuilder:
         table = self.table
         server = self._server()
         certificate, private_key = self._key_pair(server)
-        for finding in self._judge():
+        for finding in (*self._judge(), *self._judge_machine()):
             self._add(finding)
         return FrontEnd(
             server=server.name if server else "",
@@ -188,6 +189,25 @@ class FrontEndBuilder:
             message = f"idle_seconds is {idle:g}, but clients may be silent for 30 minutes: sessions will be cut"
             remedy = f"make it {LONGEST_IDLE_SECONDS} or more"
             yield warning(("front_end", "limits", "idle_seconds"), WHO, message, remedy)
+
+    def _judge_machine(self) -> Iterator[Finding]:
+        """What the table names and this machine does not have; it may be made before the start."""
+        machine, table = self.files.machine, self.table
+        if machine is None:
+            return
+        if table.user and not machine.has_account(table.user):
+            message = f"there is no account {quoted(table.user)} on this machine"
+            yield warning(("front_end", "user"), WHO, message, f"create it: useradd --system {table.user}")
+        owner = table.user or "the account that runs gatepost"
+        missing: dict[str, str] = {}
+        for key in ("directory", "registry", "shared_state", "log_file"):
+            if getattr(table, key):
+                folder = os.path.dirname(self.document.beside(getattr(table, key))) or "."  # noqa: PTH120 - as written
+                missing.setdefault(folder, key)
+        for folder, key in missing.items():
+            if not machine.has_folder(folder):
+                message = f"the folder {folder} of {key} does not exist"
+                yield warning(("front_end", key), WHO, message, f"create it; it must belong to {owner}")
 
 
 def public_names(organization: Organization, server: Server) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gatepost.configuration.build import build_organization, in_order_of_preference
 from gatepost.configuration.document import Document, Findings, Read, parse, read_file
-from gatepost.configuration.files import Files, ModeOf, Named
+from gatepost.configuration.files import Files, Machine, ModeOf, Named
 from gatepost.configuration.findings import ConfigurationError, LocatedFinding
 from gatepost.configuration.front_end import FrontEndBuilder
 from gatepost.configuration.schema import FrontEndFile, FrontEndTable, OrganizationFile, Table, WholeFile
@@ -59,15 +59,17 @@ def load(
     *,
     now: datetime | None = None,
     mode_of: ModeOf | None = None,
+    machine: Machine | None = None,
     front_end_required: bool = True,
 ) -> Loaded:
     """The configuration in `path` and the files that it names, with all faults.
 
     `server` overrides `front_end.server`. `now` judges certificates. With `mode_of` the permissions of secret files are
-    judged too. With `front_end_required` false a file that holds only an organization is no fault.
+    judged too, with `machine` whether it has the account and the folders. With `front_end_required` false a file that
+    holds only an organization is no fault.
     """
     findings = Findings()
-    files = Files(read, findings, now or datetime.now(UTC), mode_of)
+    files = Files(read, findings, now or datetime.now(UTC), mode_of, machine)
     main = parse(path, read, findings)
     if main is None:
         return Loaded(None, findings.sorted())

@@ -34,6 +34,11 @@ TLS_MODES: dict[str, frozenset[TlsMode]] = {
 }
 """What each endpoint's name promises (RFC 8314 section 3 keeps implicit TLS on names of its own)."""
 
+IMPLICIT_TLS_PORTS = {993: "imaps", 995: "pop3s", 443: "https"}
+"""Ports at which clients and servers begin with TLS (RFC 8314 section 7), and the endpoints that do."""
+CLEAR_START_PORTS = {143: "imap", 110: "pop3"}
+"""Ports at which they begin in clear."""
+
 _CLIENT_ADDRESS_PROTOCOL = {ClientAddress.ID: Protocol.IMAP, ClientAddress.XCLIENT: Protocol.POP3}
 
 
@@ -93,6 +98,8 @@ def _check_endpoint(server: Server, endpoint: Endpoint) -> Iterator[Finding]:
     if not 1 <= endpoint.port <= MAX_PORT:
         message = f"endpoint {endpoint.name} has port {endpoint.port}"
         yield error((*path, "port"), who, message, f"ports go from 1 to {MAX_PORT}")
+    if modes and endpoint.tls in modes:
+        yield from _check_port_and_tls(path, who, endpoint)
     if endpoint.address != server.address and not is_address(endpoint.address):
         message = f"endpoint {endpoint.name}: {quoted(endpoint.address)} is neither an IP address nor a host name"
         yield error((*path, "address"), who, message, "correct the address")
@@ -104,6 +111,16 @@ def _check_endpoint(server: Server, endpoint: Endpoint) -> Iterator[Finding]:
         word = endpoint.client_address.value
         message = f'endpoint {endpoint.name} has client_address = "{word}", which only {fits.value} knows'
         yield error((*path, "client_address"), who, message, 'use "proxy-v2" or "none"')
+
+
+def _check_port_and_tls(path: Path, who: str, endpoint: Endpoint) -> Iterator[Finding]:
+    """A side that waits for TLS and one that waits for a greeting wait for each other until somebody gives up."""
+    begins = "with TLS" if endpoint.tls is TlsMode.IMPLICIT else "in clear"
+    usual = CLEAR_START_PORTS if endpoint.tls is TlsMode.IMPLICIT else IMPLICIT_TLS_PORTS
+    other = usual.get(endpoint.port)
+    if other is not None:
+        message = f"endpoint {endpoint.name} begins {begins} on port {endpoint.port}, the port of {other}"
+        yield warning((*path, "port"), who, message, f"name it {other}, or correct its port")
 
 
 def _other_name(endpoint: Endpoint) -> str:

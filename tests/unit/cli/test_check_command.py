@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from configuration_samples import FRONT_END, ORGANIZATION, WHOLE, line_of, pki
+from configuration_samples import FRONT_END as SAMPLE_FRONT_END
+from configuration_samples import ORGANIZATION, line_of, pki
+from configuration_samples import WHOLE as SAMPLE
 
 from gatepost.cli.check import command
 from gatepost.cli.main import run
@@ -21,7 +23,13 @@ def folder(tmp_path: Path) -> Path:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
         file.chmod(0o600)
+    (tmp_path / "state").mkdir()
     return tmp_path
+
+
+WHOLE, FRONT_END = (
+    text.replace("/var/lib/gatepost/registry.sqlite", "state/registry.sqlite") for text in (SAMPLE, SAMPLE_FRONT_END)
+)
 
 
 def _check(folder: Path, text: str, *options: str) -> Result:
@@ -58,6 +66,27 @@ def test_warnings_alone_give_status_0_unless_strict(folder: Path) -> None:
     assert strict.exit_code == 1
     assert "no errors, 1 warning" in strict.output
     assert _check(folder, WHOLE, "--strict").exit_code == 0
+
+
+def test_what_this_machine_does_not_have_is_a_warning(folder: Path) -> None:
+    """The workers' account, and the folders of stores and log: each once, with what to do."""
+    text = WHOLE.replace("state/directory", "stores/directory").replace(
+        "registry =", 'user = "nobody-of-this-name"\nlog_file = "log/gatepost.log"\nregistry =', 1
+    )
+    (folder / "stores").touch()  # a file is no folder
+    result = _check(folder, text)
+    assert result.exit_code == 0
+    name = f"{folder}/gatepost.toml"
+    wanted = {
+        "user =": 'there is no account "nobody-of-this-name" on this machine; create it: useradd --system '
+        "nobody-of-this-name",
+        "directory =": f"the folder {folder}/stores of directory does not exist; create it; it must belong to "
+        "nobody-of-this-name",
+        "log_file =": f"the folder {folder}/log of log_file does not exist; create it; it must belong to "
+        "nobody-of-this-name",
+    }
+    lines = [f"{name}:{line_of(text, key)}: warning: front end: {words}" for key, words in wanted.items()]
+    assert sorted(result.output.splitlines()) == sorted([*lines, f"{name}: no errors, 3 warnings"])
 
 
 def test_json_for_programs(folder: Path) -> None:

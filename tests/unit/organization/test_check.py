@@ -166,8 +166,8 @@ ERRORS: dict[str, Case] = {
         "has port 65536",
     ),
     "two endpoints on one port": (
-        lambda: with_endpoint(clean(), endpoint("pop3", "MBX-01.contoso.com", port=993)),
-        ("servers", "MBX-01", "endpoints", "pop3"),
+        lambda: with_endpoint(clean(), endpoint("pop3s", "MBX-01.contoso.com", port=993, tls=TlsMode.IMPLICIT)),
+        ("servers", "MBX-01", "endpoints", "pop3s"),
         "same address and port as imaps",
     ),
     "endpoint address that is none": (
@@ -358,6 +358,31 @@ ERRORS: dict[str, Case] = {
 }
 
 WARNINGS: dict[str, Case] = {
+    "STARTTLS on a port for TLS": (
+        lambda: with_endpoint(clean(), endpoint("imap", port=993)),
+        ("servers", "MBX-01", "endpoints", "imap", "port"),
+        "imap begins in clear on port 993, the port of imaps",
+    ),
+    "STARTTLS on POP3's port for TLS": (
+        lambda: with_endpoint(clean(), endpoint("pop3", port=995)),
+        ("servers", "MBX-01", "endpoints", "pop3", "port"),
+        "pop3 begins in clear on port 995, the port of pop3s",
+    ),
+    "clear text on the port of https": (
+        lambda: with_endpoint(clean(), endpoint("http", port=443, tls=TlsMode.CLEAR)),
+        ("servers", "MBX-01", "endpoints", "http", "port"),
+        "http begins in clear on port 443, the port of https",
+    ),
+    "TLS on a port for STARTTLS": (
+        lambda: with_endpoint(clean(), endpoint("imaps", port=143)),
+        ("servers", "MBX-01", "endpoints", "imaps", "port"),
+        "imaps begins with TLS on port 143, the port of imap",
+    ),
+    "TLS on POP3's port for STARTTLS": (
+        lambda: with_endpoint(clean(), endpoint("pop3s", port=110, tls=TlsMode.IMPLICIT)),
+        ("servers", "MBX-01", "endpoints", "pop3s", "port"),
+        "pop3s begins with TLS on port 110, the port of pop3",
+    ),
     "external URL in a site that is not Internet-facing": (
         lambda: with_directory(
             clean(),
