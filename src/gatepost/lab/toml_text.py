@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 Table = dict[str, Any]
-"""Keys to strings, numbers, booleans, lists and tables."""
+"""Keys to strings, numbers, booleans, moments, lists and tables."""
 
 
 def toml_text(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
@@ -43,6 +44,8 @@ def _value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, Mapping):
         inner = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items())
         return f"{{ {inner} }}" if inner else "{}"

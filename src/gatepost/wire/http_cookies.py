@@ -40,12 +40,6 @@ def take_own(field: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     return b";".join(rest).strip(_BLANK), own
 
 
-def passed_line(field: bytes) -> bytes:
-    """The Cookie line for a server: without ours; empty when no other is left."""
-    rest, _ = take_own(field)
-    return b"Cookie: %b\r\n" % rest if rest else b""
-
-
 def sets_own(value: bytes) -> bool:
     """Whether a Set-Cookie field's value would set a cookie that comes back under a name of ours.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import replace
 from html import unescape
@@ -11,18 +12,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from http_harness import PASSWORD, Client, World, head_of
+from http_harness import PASSWORD, Client, World, basic, head_of, response
 
-from gatepost.access.http import front
-from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.forms.flow import FormsFlow, is_activity
 from gatepost.access.http.forms.form import TOKEN_SECONDS
 from gatepost.access.http.forms.session import FormsSession
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import AuthenticationMethod, HttpSignIn, PathClass, SignIn, VirtualDirectory
 from gatepost.wire.http_cookies import AFFINITY, FORM, SIGN_IN
-from gatepost.wire.http_head import split_target
-from gatepost.wire.http_path import read_path
 
 WALL = 1_800_000_000.0
 ORIGIN = "https://mail.contoso.com"
@@ -117,11 +114,23 @@ class Browser:
         if form is not None:
             head += ["Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}"]
         got = await self.client.send("\r\n".join([*head, "", ""]).encode() + body)
+        got += await self._served()
         if later:
             await self.world.pass_time(later)
             got += self.client.transport.take()
         self._read(got)
         return self.status
+
+    async def _served(self) -> bytes:
+        """Have the server that got the request say what it got: user, password, cookies."""
+        assert self.client is not None
+        for server in self.world.servers:
+            if server.written:
+                _, fields, _ = head_of(server.take())
+                told = base64.b64decode(fields["authorization"].removeprefix("Basic ")).decode()
+                server.protocol.data_received(response(body=f"{told} {fields.get('cookie', '')}".encode()))
+                await self.world.settle()
+        return self.client.transport.take()
 
     def _read(self, got: bytes) -> None:
         first, self.fields, rest = head_of(got)
@@ -156,32 +165,6 @@ async def browser(world: FormsWorld) -> Browser:
     return Browser(world)
 
 
-def begin(leg: HttpClientLeg) -> None:
-    """The order in which the front door asks the flow; who is let in is told their name."""
-    door: Any = leg.door
-    flow: FormsFlow = door.forms
-    host = leg.reader.kept.get(b"host")
-    path, query, route = read_path(split_target(leg.reader.target, host, http_1_0=False))
-    leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or b"")
-    if flow.concerns(route) and flow.answer(leg, route, query):
-        return
-    value = flow.cookie_of(leg)
-    signed = flow.identity(leg, value)
-    if signed is None:
-        if not flow.ask(leg, path, query, flow.why(value)):
-            leg.answer(401)
-    elif signed.identity is None:
-        leg.answer({Verdict.PROTOCOL_NOT_ALLOWED: 403}.get(signed.result.verdict, 503))
-    else:
-        line = flow.renewal(signed, query, flow.clock())
-        leg.answer(200, signed.identity.user.name.encode(), fields=line)
-
-
-@pytest.fixture(autouse=True)
-def wired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "begin", begin)
-
-
 # --- signing in
 
 
@@ -197,9 +180,28 @@ async def test_a_user_is_asked_signs_in_and_is_where_they_wanted(world: FormsWor
     line = next(x for x in browser.head.split("\r\n") if x.startswith("Set-Cookie: __Host-gatepost="))
     assert line.endswith("; Path=/; Secure; HttpOnly; SameSite=Lax")
     assert await browser.ask(browser.fields["location"]) == 200
-    assert browser.text == "alice"
+    assert browser.text == f"alice:{PASSWORD} "
     assert world.log.of("forms.signed_in")[0]["user"] == "alice"
     assert world.sign_in.clients == []
+
+
+async def test_servers_see_their_own_cookies_and_none_of_ours(browser: Browser) -> None:
+    """All of ours stay at the front door, wherever they stand among the others."""
+    browser.jar["first"] = "1"
+    await browser.sign_in()
+    browser.jar |= {AFFINITY.decode(): "x", "last": '"2"'}
+    assert await browser.ask("/owa/") == 200
+    assert browser.text == f'alice:{PASSWORD} first=1; last="2"'
+
+
+async def test_basic_is_taken_where_the_directory_says_so(world: FormsWorld) -> None:
+    """Beside the page; a directory with the page alone takes none, and looks at no password."""
+    client, ask = world.client(), "GET {} HTTP/1.1\r\nHost: mail.contoso.com\r\n{}\r\n\r\n"
+    got = await client.send(ask.format("/owa/", basic("alice")).encode())
+    assert got.startswith(b"HTTP/1.1 440 ")
+    assert world.sign_in.asked == []
+    await client.send(ask.format("/both/", basic("alice")).encode())
+    assert world.sign_in.asked == [("alice", PASSWORD)]
 
 
 async def test_a_password_that_takes_its_time(world: FormsWorld, browser: Browser) -> None:
@@ -496,7 +498,7 @@ async def test_a_signed_in_user_continues_on_another_front_end(world: FormsWorld
     await browser.sign_in()
     second = Browser(FormsWorld(), browser.jar)
     assert await second.ask("/owa/") == 200
-    assert second.text == "alice"
+    assert second.text.startswith("alice:")
     third = Browser(FormsWorld(OTHER), browser.jar)
     assert await third.ask("/owa/") == 302
 
@@ -507,8 +509,8 @@ async def test_another_users_cookie_is_that_users(world: FormsWorld, browser: Br
     bob = Browser(world)
     bob.client = browser.client
     await bob.sign_in(name="bob")
-    assert (await bob.ask("/owa/"), bob.text) == (200, "bob")
-    assert (await browser.ask("/owa/"), browser.text) == (200, "alice")
+    assert (await bob.ask("/owa/"), bob.text) == (200, f"bob:{PASSWORD} ")
+    assert (await browser.ask("/owa/"), browser.text) == (200, f"alice:{PASSWORD} ")
     nobody = Browser(world)
     nobody.client = browser.client
     assert await nobody.ask("/owa/") == 302

@@ -37,7 +37,7 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
     if destination.target.peer:
         assert leg.door.peers is not None  # the destination says so
         parts.append(leg.door.peers.assertion_line(identity, request_id, destination.target, leg))
-    if len(kept) > 2:
+    if len(kept) > 2 or b"authorization" not in kept:  # most have it and Host alone
         _add_kept(parts, leg, destination)
     parts.append(leg.door.via_line)
     body = exchange.collected
