@@ -102,7 +102,7 @@ def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, devi
         kept=kept,
         address=exchange.leg.address[0],
         user=device or exchange.identity.user.name,
-        turn=door.turn(),
+        turn=0 if kept is not None else door.turn(),
         healthy=lambda server: door.health.healthy(server, service),
     )
     return Choice(decision.affinity, [by_name[name] for name in names], kept, device)

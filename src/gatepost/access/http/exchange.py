@@ -199,7 +199,7 @@ class Exchange:
             if following is not None:
                 self._go(following)
                 return
-            if not self._again and self._moved():
+            if self._choice is None and not self._again and self._moved():
                 self._again = 1
                 self.decide()
                 return
