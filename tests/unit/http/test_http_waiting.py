@@ -161,6 +161,7 @@ async def test_counters_tell_what_became_of_requests() -> None:
     await clients[1].send(get())
     await clients[2].send(get(user="bob"))
     assert world.door.counters() == {
+        "http.requests.under_way": 3, "http.requests.waiting": 0, "http.requests.refused": 0,
         "http.MBX-1.open": 1, "http.MBX-1.opened": 1, "http.MBX-1.reused": 1, "http.MBX-1.waiting": 1,
         "http.MBX-1.refused": 0, "http.MBX-2.open": 1, "http.MBX-2.opened": 1, "http.MBX-2.reused": 0,
         "http.MBX-2.waiting": 0, "http.MBX-2.refused": 0,

@@ -193,8 +193,13 @@ class HttpDoor:
         return [leg.describe() for leg in self._legs]
 
     def counters(self) -> dict[str, int]:
-        """Connections to servers and requests that waited for one, by server: `http.MBX-01.opened` and so on."""
-        return {
+        """Requests under way, and connections to servers by server: `http.requests.waiting`, `http.MBX-01.opened`, ….
+
+        What waited in vain is counted as `refused`.
+        """
+        slots = self.slots
+        own = {"under_way": slots.used, "waiting": slots.waiting, "refused": slots.refused}
+        return {f"http.requests.{what}": number for what, number in own.items()} | {
             f"http.{name}.{what}": number
             for name, connections in sorted(self._connections.items())
             for what, number in connections.counters().items()
