@@ -64,6 +64,9 @@ def _try(fleet: Fleet) -> str:
             f"  {GATEPOST} explain user4 --protocol imap --from CAS-01 {config}",
             f"  {GATEPOST} database activate DB01 --server MBX-02 {config}",
             f"  {GATEPOST} database list {config}",
+            f"  {GATEPOST} explain user5 --protocol https --path /owa --from CAS-02 {config}",
+            f"  {GATEPOST} shell --config {fleet.configuration} -c 'Get-OwaVirtualDirectory'",
+            f"  a browser: https://{'{}:{}'.format(*first['https'])}/owa (trust {fleet.ca}), {user}, {password}",
         ]
     )
 
