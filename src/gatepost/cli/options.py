@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,10 @@ config_option = click.option(
 """Adds the parameter `config`, the path of the configuration file."""
 
 
+class UnknownName(click.ClickException):
+    """A name that nothing has or can have: the command fails (status 1), it was not used wrongly."""
+
+
 @dataclass(frozen=True)
 class Stores:
     """A configuration and the stores it names, each opened when it is first used."""
@@ -65,19 +69,28 @@ class Stores:
         return DirectoryEditor(self.configuration.front_end.directory)
 
     def canonical(self, name: str) -> str:
-        """`name` as the directory spells it. Raises `click.BadParameter`."""
+        """`name` as the directory spells it. Raises `UnknownName`."""
         try:
             return canonical_login_name(name, self.configuration.organization.default_domain)
         except BadLoginName as error:
-            raise click.BadParameter(f"{name!r} is no login name: {error}") from error
+            raise UnknownName(f"{name!r} is no login name: {error}") from error
 
     def require_database(self, name: str) -> str:
-        """`name` if the organization has this database. Raises `click.BadParameter`."""
+        """`name` if the organization has this database. Raises `UnknownName`."""
         return _require("database", name, self.configuration.organization.databases)
 
     def require_server(self, name: str) -> str:
-        """`name` if the organization has this server. Raises `click.BadParameter`."""
+        """`name` if the organization has this server. Raises `UnknownName`."""
         return _require("server", name, self.configuration.organization.servers)
+
+    def warn_of_foreign_domains(self, names: Iterable[str]) -> None:
+        """Say which domains of `names` are not accepted ones: such users are there, but no mail comes for them."""
+        accepted = [domain.lower() for domain in self.configuration.organization.accepted_domains]
+        foreign = sorted({name.partition("@")[2] for name in names} - set(accepted))
+        if accepted and foreign:
+            shown = ", ".join(foreign[:SHOWN_FAULTS]) + (" and more" if len(foreign) > SHOWN_FAULTS else "")
+            text = f"warning: not an accepted domain: {shown} (accepted_domains has: {', '.join(accepted)})"
+            click.echo(text, err=True)
 
 
 def open_stores(config: str) -> Stores:
@@ -126,5 +139,5 @@ _READ_LIMIT = 4096
 def _require(what: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         names = ", ".join(sorted(known)[:SHOWN_FAULTS]) or "none"
-        raise click.BadParameter(f"the organization has no {what} {name} (it has: {names})")
+        raise UnknownName(f"the organization has no {what} {name} (it has: {names})")
     return name

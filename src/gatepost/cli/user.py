@@ -106,6 +106,7 @@ def add(name: str, config: str, addresses: tuple[str, ...], disabled: bool, **op
         user = replace(user, password_hash=_password_hash(options) or "")
         with stores.editor() as editor:
             editor.add(Entry(user, others))
+    stores.warn_of_foreign_domains((user.name, *others))
     click.echo(f"added {user.name}")
 
 
@@ -130,6 +131,7 @@ def set_(name: str, config: str, **options: Unpack[_SetOptions]) -> None:
                 editor.change(name, edit)
             except UnknownUser:
                 raise _hint(editor.resolve(name).user.name, name) from None
+    stores.warn_of_foreign_domains(stores.canonical(address) for address in options["add_address"])
     click.echo(f"changed {name}")
 
 
@@ -200,7 +202,9 @@ def list_(as_json: bool, database: str | None, config: str) -> None:
     """List the users by name."""
     stores = open_stores(config)
     with stores.editor() as editor:
-        entries = editor.entries(database)
+        entries = list(editor.entries(database))
+        if database is not None and not entries:  # one that is no more may still have users
+            stores.require_database(database)
         if as_json:
             click.echo(json.dumps([describe(entry) for entry in entries], ensure_ascii=False))
             return

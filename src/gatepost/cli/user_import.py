@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from gatepost.cli.options import SHOWN_FAULTS, Stores
+from gatepost.cli.options import SHOWN_FAULTS, Stores, UnknownName
 from gatepost.directory.editing import DirectoryError, Entry
 from gatepost.directory.passwords import (
     BadPassword,
@@ -36,6 +36,9 @@ COLUMNS = (
     "disabled",
     "login_at_server",
 )
+
+_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What spreadsheets write where the comma is the decimal sign, and others."""
 
 _YES_NO = {"": False, "no": False, "false": False, "0": False, "yes": True, "true": True, "1": True}
 
@@ -82,7 +85,8 @@ def run_import(stores: Stores, file: TextIO, *, dry_run: bool, skip_faulty: bool
     faults = _Faults()
     reader = csv.DictReader(file, strict=True)
     plain = "password" in _columns(reader)
-    lines = _parse(stores, reader, faults)
+    domains: set[str] = set()
+    lines = _noting_domains(_parse(stores, reader, faults), domains)
 
     def keep() -> bool:
         return not dry_run and (skip_faulty or not faults.count)
@@ -100,8 +104,16 @@ def run_import(stores: Stores, file: TextIO, *, dry_run: bool, skip_faulty: bool
     faults.show()
     if faults.count and not skip_faulty:
         raise click.ClickException(f"nothing was imported, faults: {faults.count}")
+    stores.warn_of_foreign_domains(f"@{domain}" for domain in domains)
     skipped = f", faulty lines skipped: {faults.count}" if faults.count else ""
     click.echo(f"users {'that would be ' if dry_run else ''}imported: {added}{skipped}")
+
+
+def _noting_domains(lines: Iterable[_Line], domains: set[str]) -> Iterator[_Line]:
+    """`lines`, whose names' and addresses' domains are added to `domains` as they pass."""
+    for line in lines:
+        domains.update(name.partition("@")[2] for name in (line.entry.user.name, *line.entry.addresses))
+        yield line
 
 
 def _store(
@@ -136,6 +148,9 @@ def _columns(reader: csv.DictReader[str]) -> Sequence[str]:
     with _file_faults(reader):
         columns = reader.fieldnames or ()
     unknown = [column for column in columns if column not in COLUMNS]
+    if len(columns) == 1 and (other := next((c for c in _OTHER_SEPARATORS if c in columns[0]), None)):
+        text = f"line 1: the columns are separated by {_OTHER_SEPARATORS[other]}; separate them with commas"
+        raise click.ClickException(text)
     if unknown:
         raise click.ClickException(f"line 1: unknown column {unknown[0]!r}; known are {', '.join(COLUMNS)}")
     if "name" not in columns:
@@ -151,7 +166,7 @@ def _parse(stores: Stores, reader: csv.DictReader[str], faults: _Faults) -> Iter
         for row in reader:
             try:
                 yield _line(stores, reader.line_num, row)
-            except click.BadParameter as error:
+            except UnknownName as error:
                 faults.add(reader.line_num, error.message)
             except (DirectoryError, BadPassword, BadPasswordHash) as error:
                 faults.add(reader.line_num, str(error))
