@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from cryptography.x509 import Certificate
 
-from gatepost.cli.options import SHOWN_FAULTS, config_option
+from gatepost.cli.options import SHOWN_FAULTS, UnknownName, config_option
 from gatepost.configuration.certificates import certificates, validity_fault
 from gatepost.configuration.findings import printable
 from gatepost.configuration.load import load_organization
@@ -198,7 +198,7 @@ def _front_end(organization: Organization, name: str) -> Server:
     if name in names:
         return organization.servers[name]
     what = "is not a client access server" if name in organization.servers else "is not a server"
-    raise click.BadParameter(f"{name} {what} of the organization; front ends are: {', '.join(sorted(names)) or 'none'}")
+    raise UnknownName(f"{name} {what} of the organization; front ends are: {', '.join(sorted(names)) or 'none'}")
 
 
 def _file_word(server: str) -> str:

@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -220,8 +221,8 @@ def mask(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Muta
     return event
 
 
-def _render(_logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
-    head = {"time": timestamp(time.time()), "level": method, "event": event.pop("event", "")}
+def _render(context: Mapping[str, str | int], _logger: object, method: str, event: MutableMapping[str, Any]) -> bytes:
+    head = {"time": timestamp(time.time()), "level": method, "event": event.pop("event", ""), **context}
     fault = event.pop("exc_info", None)
     if fault:
         event["traceback"] = _traceback(fault)
@@ -245,17 +246,17 @@ class _Sink:
 
 
 def configure(writer: LineWriter, **context: str | int) -> structlog.typing.FilteringBoundLogger:
-    """Has every structlog logger of this process write JSON lines to `writer`; `context` is on each line.
+    """Has every structlog logger of this process write JSON lines to `writer`; `context` is on each line of all of them.
 
     Answers a logger that is already bound (a few microseconds cheaper a line than `structlog.get_logger()`'s proxy).
     """
     structlog.configure(
-        processors=[mask, _render],
+        processors=[mask, partial(_render, context)],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         logger_factory=lambda *_: _Sink(writer.write),
         cache_logger_on_first_use=True,
     )
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("gatepost").bind(**context)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("gatepost").bind()
     return logger
 
 

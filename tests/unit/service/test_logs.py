@@ -189,6 +189,21 @@ def test_time_is_utc_with_milliseconds() -> None:
     assert logs.timestamp(0.0) == "1970-01-01T00:00:00.000Z"
 
 
+def test_every_line_says_which_process_wrote_it(regular: int) -> None:
+    """Those of loggers too that a store or service gets for itself, before or after this one is made."""
+    disk = Disk()
+    writer = logs.LineWriter(regular, disk.write)
+    before = structlog.get_logger("gatepost")
+    log = logs.configure(writer, process="worker-3")
+    for logger in (log, before, structlog.get_logger("gatepost"), log.bind(session="x")):
+        logger.warning("directory.unavailable", reason="away")
+    writer.close()
+    structlog.reset_defaults()
+    lines = events(bytes(disk.content))
+    assert [(line["process"], line["reason"]) for line in lines] == [("worker-3", "away")] * 4
+    os.close(regular)
+
+
 def test_traceback_holds_no_local_values(regular: int) -> None:
     """The text of an exception shows where, not what the frames held."""
     disk = Disk()
