@@ -82,7 +82,10 @@ def test_each_step_has_its_rule_and_the_outcome_comes_last(explain: Call) -> Non
     lines = out.splitlines()
     assert status == 0
     assert lines[0] == "user1@contoso.com (database DB01) by imap at CAS-01"
-    assert [line.split()[1] for line in lines[1:-1]] == ["B5", "C1", "C1"]
+    assert "  mailbox:   MBX-01, version modern, site usa" in lines
+    rules = [line.split() for line in lines[lines.index("  rules (- passed over, > taken):") + 1 : -1]]
+    assert [rule[:2] for rule in rules] == [["1.", "B5"], ["2.", "C1"], ["3.", "C1"]]
+    assert [">" in rule for rule in rules] == [False, False, True]
     assert "127.0.0.9 port 143 (clear)" in lines[-2]
     assert lines[-1].strip() == "=> serve from MBX-01"
 
