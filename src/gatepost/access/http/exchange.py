@@ -37,6 +37,7 @@ TELL_SECONDS = 1.0
 """Between two words to the health service that a server answers; a failure is told at once, and the next answer too."""
 
 _HTTPS = Protocol.HTTPS
+_NOT_OURS = (Redirect, Refuse)
 
 
 class Exchange:
@@ -115,7 +116,7 @@ class Exchange:
             decision = leg.door.router.decide(_HTTPS, mailbox, route, from_peer=True)
         else:
             decision = leg.door.router.decide(_HTTPS, mailbox, route)
-        if isinstance(decision, Redirect | Refuse):
+        if isinstance(decision, _NOT_OURS):
             self._not_ours(decision)
         elif len(decision.candidates) > 1:
             choice = choosing.choose(self, decision)

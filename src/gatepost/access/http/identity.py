@@ -18,9 +18,12 @@ class Way(Enum):
     """By the assertion of another front end (SPEC C11)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, which would make it three times as dear to build
 class Identity:
-    """A signed-in user. `password` is empty where it does not travel: a cookie without one, an assertion."""
+    """A signed-in user; never changed, and only compared by `is`.
+
+    `password` is empty where it does not travel: a cookie without one, an assertion.
+    """
 
     user: User
     way: Way

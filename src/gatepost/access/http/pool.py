@@ -117,14 +117,14 @@ class Pool:
         """`leg` is free again: for the first who waits, or to be kept."""
         server = self._server
         waiting = server.waiting
-        while waiting and not self.retired and waiting.first().destination.pool is self:
+        while waiting.present and not self.retired and waiting.first().destination.pool is self:
             exchange = waiting.pop()
             if not exchange.over:
                 server.reused += 1
                 exchange.connected(leg)
                 return
         # Who waits now wants another kind of connection: when this one is gone there is room for it.
-        if waiting or self.retired or len(self.idle) >= MAX_IDLE:
+        if waiting.present or self.retired or len(self.idle) >= MAX_IDLE:
             leg.abandon()
         else:
             leg.idle_until = now + leg.keep_seconds

@@ -26,7 +26,7 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
     if path is None:
         raise HeadFault(400, "an ambiguous path")
     identity = exchange.identity
-    if leg.lines_for != (destination, identity):
+    if leg.lines_for[0] is not destination or leg.lines_for[1] is not identity:
         leg.sign_in_line = b"" if destination.target.peer else sign_in_line(destination, identity)
         leg.lines_for = (destination, identity)
     request_id = leg.request_id()

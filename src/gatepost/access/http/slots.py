@@ -51,7 +51,7 @@ class Slots:
     def leave(self) -> None:
         """A request that had a slot is over."""
         self.used -= 1
-        if self._waiting:
+        if self._waiting.present:
             self._let_in()
 
     def give_up(self, request: Entrant) -> None:

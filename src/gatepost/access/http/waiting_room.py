@@ -23,13 +23,14 @@ class WaitingRoom(Generic[T]):
     fewer. `refused` counts them, and those who found no room.
     """
 
-    __slots__ = ("_loop", "_queue", "_turned_away", "_who", "refused")
+    __slots__ = ("_loop", "_queue", "_turned_away", "present", "refused")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int, turned_away: Callable[[T, str], None]) -> None:
         self._loop = loop
         self._queue: FairQueue[T] = FairQueue(limit)
         self._turned_away = turned_away
-        self._who: dict[T, tuple[str, asyncio.TimerHandle]] = {}
+        self.present: dict[T, tuple[str, asyncio.TimerHandle]] = {}
+        """Who waits. For whoever asks with each request whether anybody does: `len` of this object is a call."""
         self.refused = 0
 
     def __len__(self) -> int:
@@ -43,7 +44,7 @@ class WaitingRoom(Generic[T]):
             self.refused += 1
             self._turned_away(item, TOO_MANY)
             return
-        self._who[item] = (user, self._loop.call_later(WAIT_SECONDS, self._late, item))
+        self.present[item] = (user, self._loop.call_later(WAIT_SECONDS, self._late, item))
         if displaced is not None:
             self._gone(displaced)
             self.refused += 1
@@ -61,12 +62,12 @@ class WaitingRoom(Generic[T]):
 
     def cancel(self, item: T) -> bool:
         """`item` waits no more; False when it did not."""
-        if item not in self._who:
+        if item not in self.present:
             return False
         return self._queue.cancel(self._gone(item), item)
 
     def _gone(self, item: T) -> str:
-        user, timer = self._who.pop(item)
+        user, timer = self.present.pop(item)
         timer.cancel()
         return user
 
