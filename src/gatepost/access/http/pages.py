@@ -30,7 +30,7 @@ color:inherit;background:transparent;border:1px solid var(--line);border-radius:
 button,.button{display:inline-block;min-height:2.75rem;padding:.6rem 1.25rem;font:inherit;font-weight:600;
 text-decoration:none;color:var(--on-key);background:var(--key);border:0;border-radius:.25rem;cursor:pointer}
 input[type=radio]{width:1.25rem;height:1.25rem;margin:0 .5rem 0 0;vertical-align:-.2rem;accent-color:var(--key)}
-.choice{padding:.5rem 0}
+.choice{padding:.5rem 0 .5rem 1.75rem;text-indent:-1.75rem}
 :focus-visible{outline:3px solid var(--key);outline-offset:2px}
 .bad{color:var(--bad);font-weight:600}
 .bad:empty,.said:empty{display:none}
