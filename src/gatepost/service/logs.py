@@ -246,7 +246,7 @@ class _Sink:
 
 
 def configure(writer: LineWriter, **context: str | int) -> structlog.typing.FilteringBoundLogger:
-    """Has every structlog logger of this process write JSON lines to `writer`; `context` is on each line of all of them.
+    """Has every structlog logger of this process write JSON lines to `writer`; `context` is on every line.
 
     Answers a logger that is already bound (a few microseconds cheaper a line than `structlog.get_logger()`'s proxy).
     """
