@@ -1,9 +1,14 @@
-"""The registry's port (SPEC A1, A4): active server and epoch of each database, the organization's current version."""
+"""The registry's port (SPEC A1, A3, A4): what all front ends and managers agree on.
+
+Each fact has one writer: the operator's word is the operator's, what was observed is the manager's, and only who holds
+the manager's lease activates a copy by itself (field case 7).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol as Port
 
@@ -18,6 +23,64 @@ class StaleEpoch(RuntimeError):
     """A compare-and-swap lost: the database's epoch is no longer the one that was expected."""
 
 
+class LeaseLost(RuntimeError):
+    """The lease that a change depends on is not held any more: another one may act now."""
+
+
+class ServerWord(StrEnum):
+    """The operator's word on a server."""
+
+    UP = "up"
+    DRAINING = "draining"
+    """Takes no new database; those that it has are moved away."""
+    MAINTENANCE = "maintenance"
+    """As draining, and no probe or fault of it means anything."""
+
+
+class Dial(StrEnum):
+    """How much replication lag a copy may have and still be activated by itself (the source system's mount dial)."""
+
+    LOSSLESS = "lossless"
+    GOOD_AVAILABILITY = "good availability"
+    BEST_AVAILABILITY = "best availability"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the manager last saw of one service of a server. `since` is in seconds since 1970."""
+
+    server: str
+    service: str
+    healthy: bool
+    since: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move under way: from now until `database` has a new epoch, sign-ins to it wait. Times since 1970."""
+
+    database: str
+    source: str
+    target: str
+    epoch: int
+    """The epoch that the move began at."""
+    started: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease that is held. `term` grows with each new holder of the same name."""
+
+    name: str
+    holder: str
+    term: int
+    seconds: float
+    token: str = ""
+    """What the engine knows it by."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryView:
     """One consistent picture of the registry. `revision` grows with every change."""
@@ -25,6 +88,18 @@ class RegistryView:
     revision: int = 0
     active: Mapping[str, ActiveCopy] = field(default_factory=lambda: MappingProxyType({}))
     organization_version: int = 0
+    moves: Mapping[str, Move] = field(default_factory=lambda: MappingProxyType({}))
+    """By database."""
+    words: Mapping[str, ServerWord] = field(default_factory=lambda: MappingProxyType({}))
+    """By server; one that is not there is up."""
+    blocked: frozenset[tuple[str, str]] = frozenset()
+    """Copies (database, server) that the operator has blocked from activation."""
+    dials: Mapping[str, Dial] = field(default_factory=lambda: MappingProxyType({}))
+    """By database; one that is not there has good availability."""
+    observed: Mapping[tuple[str, str], Observation] = field(default_factory=lambda: MappingProxyType({}))
+    """By server and service."""
+    manager: Lease | None = None
+    """Who holds the manager's lease, as far as this picture knows."""
 
 
 class Registry(Port):
@@ -34,12 +109,51 @@ class Registry(Port):
         """The current picture. Raises `RegistryUnavailable`."""
         ...
 
-    def activate(self, database: str, server: str, expected_epoch: int | None = None) -> ActiveCopy:
-        """Make `server` active for `database` with the next epoch; answers the new state.
+    def activate(
+        self, database: str, server: str, expected_epoch: int | None = None, lease: Lease | None = None
+    ) -> ActiveCopy:
+        """Make `server` active for `database` with the next epoch; answers the new state. Ends its move.
 
-        With `expected_epoch` only if that is still the current one (0: none yet), else raises `StaleEpoch`.
-        Raises `RegistryUnavailable`.
+        With `expected_epoch` only if that is still the current one (0: none yet), else raises `StaleEpoch`. With
+        `lease` only while it is held, else raises `LeaseLost`. Raises `RegistryUnavailable`.
         """
+        ...
+
+    def begin_move(self, move: Move, lease: Lease | None = None) -> None:
+        """Have sign-ins to the database wait. Raises `StaleEpoch` when `move.epoch` is over or one is under way
+        already, `LeaseLost`, `RegistryUnavailable`."""
+        ...
+
+    def end_move(self, database: str, lease: Lease | None = None) -> None:
+        """The move has come to nothing: sign-ins go on as before. Nothing happens without one. Raises as above."""
+        ...
+
+    def set_word(self, server: str, word: ServerWord) -> None:
+        """The operator's word on a server. Raises `RegistryUnavailable`."""
+        ...
+
+    def set_blocked(self, database: str, server: str, *, blocked: bool) -> None:
+        """Whether a copy may be activated by itself. Raises `RegistryUnavailable`."""
+        ...
+
+    def set_dial(self, database: str, dial: Dial) -> None:
+        """How much lag is acceptable. Raises `RegistryUnavailable`."""
+        ...
+
+    def observe(self, observations: list[Observation], lease: Lease) -> None:
+        """What the manager saw, all at once. Raises `LeaseLost`, `RegistryUnavailable`."""
+        ...
+
+    def take_lease(self, name: str, holder: str, seconds: float) -> Lease | None:
+        """Hold the lease for `seconds`, or None when another one does. Raises `RegistryUnavailable`."""
+        ...
+
+    def keep_lease(self, lease: Lease) -> None:
+        """Hold it for `lease.seconds` from now. Raises `LeaseLost`, `RegistryUnavailable`."""
+        ...
+
+    def give_lease_back(self, lease: Lease) -> None:
+        """Let another one hold it at once. Nothing happens when it is lost already. Raises `RegistryUnavailable`."""
         ...
 
     def set_organization_version(self, version: int) -> None:
@@ -53,6 +167,11 @@ class RegistryWatch(Port):
     @property
     def view(self) -> RegistryView:
         """The last view seen; never blocks."""
+        ...
+
+    @property
+    def stale_seconds(self) -> float:
+        """For how long the registry has not been heard of; 0 while it is. The view may be out of date by as much."""
         ...
 
     def on_change(self, callback: Callable[[RegistryView], None]) -> None:
