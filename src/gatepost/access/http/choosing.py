@@ -66,7 +66,7 @@ class Choice:
         cookie = door.affinity_cookie
         if cookie is not None and self._affinity in _BY_COOKIE:
             value = exchange.leg.own_cookies.get(AFFINITY, b"")
-            return cookie.line(value, exchange.user_name, exchange.kind[1], target.server, door.forms.clock())
+            return cookie.line(value, exchange.user_name, exchange.asked.service, target.server, door.forms.clock())
         return b""
 
 
@@ -78,7 +78,7 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
     kept: str | None = None
     device = ""
     if affinity is Affinity.FIRST_SERVER:
-        device = device_key(exchange.identity.user.name, exchange.query)
+        device = device_key(exchange.identity.user.name, exchange.asked.query)
         state = door.shared_state
         if state is not None:
             kept = state.known_server(device)
@@ -88,13 +88,13 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
     elif affinity in _BY_COOKIE and door.affinity_cookie is not None:
         value = leg.own_cookies.get(AFFINITY, b"")
         names = [target.server for target in decision.candidates]
-        kept = door.affinity_cookie.kept(value, exchange.user_name, exchange.kind[1], names, door.forms.clock())
+        kept = door.affinity_cookie.kept(value, exchange.user_name, exchange.asked.service, names, door.forms.clock())
     return _ordered(exchange, decision, kept, device)
 
 
 def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Choice:
     door = exchange.leg.door
-    service = exchange.kind[1]
+    service = exchange.asked.service
     by_name = {target.server: target for target in decision.candidates}
     names = order(
         list(by_name),

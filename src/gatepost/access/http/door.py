@@ -38,8 +38,8 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.collected import Collected
-    from gatepost.access.http.exchange import Exchange
     from gatepost.access.http.peer import PeerEntrance
+    from gatepost.access.http.refusable import Refusable
 
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at; no timer is made for a request."""
@@ -241,7 +241,7 @@ class HttpDoor:
         )
 
     def refused(
-        self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | Collected | None = None
+        self, leg: HttpClientLeg, status: int, reason: str, exchange: Refusable | Collected | None = None
     ) -> None:
         """A request was refused or failed: one log line each, when it happens (field case 101)."""
         # Between us and the servers something is wrong: the operator must see it.
@@ -267,7 +267,7 @@ class HttpDoor:
         )
 
     def request_done(
-        self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | Collected | None = None
+        self, leg: HttpClientLeg, status: int, path: str, exchange: Refusable | Collected | None = None
     ) -> None:
         """The line for a request, where the configuration wants one."""
         self.log.info(
