@@ -37,6 +37,8 @@ class Results:
     rounds: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)
     memory: dict[str, Memory] = field(default_factory=dict)
     cold_logins: float = 0.0
+    decisions: dict[str, float] = field(default_factory=dict)
+    """What `decisions.py` printed."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, scenario: Scenario, peer: str, measured: Measured) -> None:
@@ -56,6 +58,7 @@ class Results:
             "rounds": {s: {p: [asdict(m) for m in ms] for p, ms in peers.items()} for s, peers in self.rounds.items()},
             "memory": {peer: asdict(memory) for peer, memory in self.memory.items()},
             "cold_logins": self.cold_logins,
+            "decisions": self.decisions,
             "faults": self.faults,
         }
 
@@ -84,6 +87,10 @@ def table(results: Results, scenarios: tuple[Scenario, ...]) -> str:
         lines.append(
             f"{'first sign-ins':22}{'gatepost':12}{results.cold_logins:>10.0f}/s  (argon2id at its usual cost)"
         )
+    for way in ("remembered", "anew") if results.decisions else ():
+        figure, goal = results.decisions[f"{way}_per_second"], results.decisions["goal"]
+        met = "met" if figure >= goal else "MISSED"
+        lines.append(f"{'decisions':22}{way:12}{figure:>10,.0f}/s  at least {goal:,.0f}: {met}")
     return "\n".join(lines)
 
 
