@@ -152,9 +152,12 @@ class Exchange(Refusable):
 
     def enter(self) -> None:
         """Go on when this worker has room for one more request (SPEC B4)."""
-        slots = self._waits_for = self.leg.door.slots
+        slots = self.leg.door.slots
         if slots.enter(self.identity.user.name, self):
-            self.let_in()
+            self._has_slot = True
+            self.decide()
+        elif not self.over:
+            self._waits_for = slots
 
     def let_in(self) -> None:
         """There is room now."""
@@ -242,7 +245,7 @@ class Exchange(Refusable):
         if now >= destination.tell_at:
             destination.tell_at = now + TELL_SECONDS
             leg.door.health.connected(destination.server.name, self.asked.service)
-        if destination.target.peer and (refused := peer_refusal(reader.kept, status)) is not None:
+        if destination.peer and (refused := peer_refusal(reader.kept, status)) is not None:
             self.refuse(*refused)
             return False
         if status == 401 or status == 407:
@@ -285,7 +288,8 @@ class Exchange(Refusable):
             leg.pinned = server
         else:
             server.pool.give_back(server, leg.door.loop.time())
-        self._leave()
+        self._has_slot = False
+        leg.door.slots.leave()
         if leg.door.log_requests:
             leg.door.request_done(leg, self._status, self.asked.route, self)
         leg.exchange_over(keep=self._keep and self._framing is not Framing.UNTIL_CLOSE)

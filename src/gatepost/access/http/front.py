@@ -92,7 +92,8 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     if leg.is_peer:
         asserted = leg.peer_identity()
         if asserted is not None:
-            onward.go(_exchange(leg, asked), asserted)
+            leg.exchange = Exchange(leg, asked)
+            onward.go(leg.exchange, asserted)
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
     if value and _by_cookie(leg, value, asked):
@@ -107,7 +108,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         if page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
             ask_to_sign_in(leg, "no credentials")
         return
-    exchange = _exchange(leg, asked)
+    exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
     result = door.sign_in.password_now(name, password, _HTTPS)
     if result is None:
@@ -127,18 +128,13 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
         signed = leg.signed = forms.identity(leg, value)
         if signed is None:
             return False
-    exchange = _exchange(leg, asked)
+    exchange = leg.exchange = Exchange(leg, asked)
     if signed.identity is not None:
         exchange.add_fields(forms.renewal(signed, asked.query, now))
         onward.go(exchange, signed.identity)
     else:
         _judged(exchange, signed.result, leg.door.loop.time(), "")
     return True
-
-
-def _exchange(leg: HttpClientLeg, asked: Asked) -> Exchange:
-    exchange = leg.exchange = Exchange(leg, asked)
-    return exchange
 
 
 def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:

@@ -25,7 +25,8 @@ def go(exchange: Exchange, identity: Identity) -> None:
     exchange.identity = identity
     leg = exchange.leg
     user = identity.user
-    leg.count_user(user.name)
+    if user.name not in leg.users or not leg.settled:
+        leg.count_user(user.name)
     exchange.mailbox = user.mailbox
     asked = exchange.asked
     if asked.kind is PathClass.INTERACTIVE:
