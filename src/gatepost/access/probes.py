@@ -81,12 +81,12 @@ async def run(probe: Probe, context: ssl.SSLContext | None) -> str:
             return await _ask(probe, context)
     except TimeoutError:
         return f"no answer within {SILENCE_SECONDS:g} s"
+    except ssl.SSLCertVerificationError as error:  # a ValueError too
+        return f"certificate refused: {error.verify_message or error.reason}"
     except (asyncio.IncompleteReadError, EOFError):
         return "closed without an answer"
     except (asyncio.LimitOverrunError, ValueError):
         return "an answer that is not understood"
-    except ssl.SSLCertVerificationError as error:
-        return f"certificate refused: {error.verify_message or error.reason}"
     except OSError as error:
         return f"cannot connect: {error.strerror or type(error).__name__}"
 
