@@ -47,7 +47,9 @@ TOKEN_PURPOSE = b"sign-in form"
 LOOK_AGAIN_SECONDS = 60.0
 """How long what the directory said of a user is taken for true while it reports no change."""
 RENEW_AGAIN_SECONDS = 30.0
-"""How long a connection waits for a renewed cookie to come back before it renews once more."""
+"""How long we wait for a renewed cookie to come back before it is renewed once more."""
+MAX_KNOWN = 5_000
+"""Cookies that need not be opened again, about 1 KiB each: a browser has six connections, a balancer mixes users."""
 
 
 class FormsFlow:
@@ -62,6 +64,7 @@ class FormsFlow:
         self.clock = clock
         self.version = 0
         self._sign_outs = SignOuts()
+        self._known: dict[bytes, Signed] = {}
         self._shared = door.shared_state
         self.configure()
 
@@ -71,6 +74,7 @@ class FormsFlow:
         organization, front_end = configuration.organization, configuration.front_end
         own = organization.directories_by_server.get(configuration.server.name, ())
         self.version += 1
+        self._known.clear()
         self.settings = front_end.forms
         self.needs_password = needs_password(organization)
         self._own = [(d.path.rstrip("/").casefold() + "/", d) for d in own]
@@ -182,14 +186,23 @@ class FormsFlow:
         if not self._paths or not leg.tls:
             return None
         now = self.clock()
+        known = self._known.get(value)
+        if known is not None and self.still_good(known, now):
+            return known
         session = self.sessions.open(value, now)
         if session is None or (self.needs_password and not session.password):
             return None
-        signed = Signed(session, self.version, self.sessions.over_at(session), self.sessions.renewable_at(session))
+        over = min(self.sessions.over_at(session), self.sessions.opens_until(value))
+        signed = Signed(session, self.version, over, self.sessions.renewable_at(session))
         if self._is_signed_out(signed.id):
             return None
         self._look(signed, now)
-        return None if signed.result.verdict is Verdict.WRONG_CREDENTIALS else signed
+        if signed.result.verdict is Verdict.WRONG_CREDENTIALS:
+            return None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[value] = signed
+        return signed
 
     def still_good(self, signed: Signed, now: float) -> bool:
         """Whether `signed` still lets its user in at `now` (seconds since 1970); if not, ask `identity` again."""
