@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import figure
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from gatepost.organization.model import (
     ClientAccessArray,
     ClientAddress,
+    CrossSiteRedirect,
     Database,
     DatabaseCopy,
     Edition,
     Endpoint,
     Organization,
+    PathClass,
     Protocol,
     Role,
     Server,
@@ -29,6 +32,8 @@ from gatepost.routing.decision import (
     Cause,
     Mailbox,
     Proxy,
+    Redirect,
+    RedirectForm,
     Refuse,
     Request,
     Serve,
@@ -153,6 +158,20 @@ def test_missing_facts_are_temporary_refusals(mailbox: Mailbox, active: ActiveCo
     assert decision.cause.temporary
 
 
+def test_a_front_end_that_is_not_in_the_organization_is_a_temporary_refusal() -> None:
+    """A reload may be under way."""
+    decision = decide(contoso(), Request(Protocol.IMAP, "CAS-09"), Mailbox("DB01"), ActiveCopy("DB01", "MBX-01", 1))
+    assert isinstance(decision, Refuse)
+    assert decision.cause is Cause.CONFIGURATION
+
+
+def test_a_mailbox_on_the_front_end_itself_is_not_asked_of_itself() -> None:
+    """It would answer itself without end."""
+    decision = decide(contoso(), Request(Protocol.IMAP, "MBX-01"), Mailbox("DB01"), ActiveCopy("DB01", "MBX-01", 1))
+    assert isinstance(decision, Refuse)
+    assert decision.cause is Cause.CONFIGURATION
+
+
 def test_a_path_without_virtual_directory_is_refused_for_good() -> None:
     """HTTP: nothing answers there."""
     decision = ask(contoso(), Protocol.HTTPS, "CAS-01", 1, "/elsewhere")
@@ -183,3 +202,59 @@ def test_no_facts_make_it_raise(
     """C13: a decision for whatever comes, with its reasons, in one ASCII-safe line."""
     decision = decide(contoso(), Request(protocol, front_end, path), Mailbox(database, home), active)
     assert decision.steps
+
+
+def test_the_class_of_a_path_is_this_front_ends_word_then_the_targets_then_the_services() -> None:
+    """A directory at /phones: a device's path where it says so, and this front end's word counts first."""
+    phones = {"service": "phones", "path": "/phones"}
+    there = figure.directory("CAS-03", "phones")
+    theirs = dataclasses.replace(there, path_class=PathClass.DEVICE, external_url="https://www.asia.contoso.com/phones")
+    organization = figure.figure()
+    organization = dataclasses.replace(
+        organization, virtual_directories=(*organization.virtual_directories, theirs), edition=Edition.SP2
+    )
+    decision = figure.ask(organization, 3, "CAS-01", "/phones")
+    assert isinstance(decision, Redirect)
+    assert decision.form is RedirectForm.DEVICE
+    own = VirtualDirectory("CAS-01", **phones, path_class=PathClass.INTERACTIVE)
+    organization = dataclasses.replace(organization, virtual_directories=(*organization.virtual_directories, own))
+    decision = figure.ask(organization, 3, "CAS-01", "/phones/x")
+    assert isinstance(decision, Redirect)
+    assert (decision.form, decision.prefix) == (RedirectForm.PAGE, "/phones")
+    silent = dataclasses.replace(own, cross_site_redirect=CrossSiteRedirect.SILENT)
+    organization = dataclasses.replace(
+        organization, virtual_directories=(*organization.virtual_directories[:-1], silent)
+    )
+    decision = figure.ask(organization, 3, "CAS-01", "/phones/x")
+    assert isinstance(decision, Redirect)
+    assert decision.form is RedirectForm.SILENT, "another interactive path has switches of its own"
+
+
+def test_a_home_server_has_no_epoch() -> None:
+    """The registry's word is of databases only, whatever is handed in."""
+    decision = decide(
+        figure.figure(), Request(Protocol.IMAP, "CAS-01"), Mailbox(home_server="BE-01"), ActiveCopy("DB01", "MBX-01", 7)
+    )
+    assert isinstance(decision, Serve)
+    assert decision.epoch == 0
+
+
+def test_the_last_step_says_what_is_done() -> None:
+    """In words that fit the outcome: served or proxied, one server at its place or several by affinity."""
+
+    def last(user: int, front_end: str, path: str = "", organization: Organization | None = None) -> str:
+        return figure.ask(organization or figure.figure(), user, front_end, path).steps[-1].text
+
+    assert last(1, "CAS-01") == "served by MBX-01 at mbx-01.contoso.com port 993 (implicit)"
+    assert last(1, "CAS-01", "/owa") == "served by MBX-01 at https://mbx-01.contoso.com/OWA"
+    assert last(3, "CAS-01", "/EWS") == "proxied to CAS-03 at https://cas-03.contoso.com/EWS (as a front end)"
+    several = last(3, "CAS-01", "/owa", figure.nlb())
+    assert several == "proxied to one of CAS-03, CAS-04, CAS-05; affinity: cookie"
+
+
+def test_the_second_step_says_where_the_mailbox_is() -> None:
+    """Version, site, and whether that is this front end's."""
+    steps = figure.ask(figure.figure(), 1, "CAS-01").steps
+    assert steps[1].text == "MBX-01 (version 2010) is in site usa: the same site as CAS-01"
+    steps = figure.ask(figure.figure(), 1, "CAS-02").steps
+    assert steps[1].text == "MBX-01 (version 2010) is in site usa: another site than europe, that of CAS-02"
