@@ -35,8 +35,8 @@ class HttpClientLeg(HttpConnection):
 
     __slots__ = (
         "_ahead", "_dropped", "_looping", "_written_full", "asked", "asked_host", "asked_target", "asked_under",
-        "authorization", "cookie_field", "cookies", "credentials", "forwarded", "identity", "lines_for", "max_head",
-        "origin", "own_cookies", "sign_in_line", "signed",
+        "authorization", "cookie_field", "cookies", "credentials", "forwarded", "identity", "max_head", "origin",
+        "own_cookies", "signed",
     )  # fmt: skip
 
     is_peer = False
@@ -56,8 +56,6 @@ class HttpClientLeg(HttpConnection):
         """What our sign-in cookie in it says, where it is good."""
         self.identity: Identity | None = None
         """Who the last request was from."""
-        self.sign_in_line = b""
-        self.lines_for: tuple[object, object] = (None, None)
         self.forwarded = b""
         self.asked: Asked | None = None
         """What `asked_target` at `asked_host` asks for under the configuration `asked_under`; None: nothing of ours."""
