@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
-from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
+from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, is_front_end, open_server
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import ClientAddress
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
@@ -285,6 +285,10 @@ class MailClientLeg(asyncio.Protocol):
                 self._refuse_decision(decision)
                 return
             self._target = decision.target
+            if self._front.ttl <= 1 and is_front_end(door.configuration.organization.servers[decision.target.server]):
+                self._task = None
+                self._refuse(Refusal.UNAVAILABLE, "a loop: too many front ends have handed this session on")
+                return
             try:
                 signed_in = await self._try(decision.target, result, credentials)
             except AttemptFailed as failure:
@@ -318,7 +322,7 @@ class MailClientLeg(asyncio.Protocol):
 
     def _facts(self) -> ClientFacts:
         address, own = self._address, own_address(self._transport, self._proxy)
-        return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session)
+        return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session, self._front.ttl - 1)
 
     def _hand_over(self, signed_in: SignedIn) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""

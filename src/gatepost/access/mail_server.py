@@ -10,7 +10,7 @@ from typing import cast
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
 from gatepost.directory.port import User
-from gatepost.organization.model import ClientAddress, Endpoint, Server, SignInForm, TlsMode
+from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
 from gatepost.relay.relay import Relay
 from gatepost.wire.events import (
     BackEvent,
@@ -60,6 +60,11 @@ class AttemptFailed(Exception):
         self.again = again
 
 
+def is_front_end(server: Server) -> bool:
+    """Whether `server` may hand a session on to yet another: one like ourselves."""
+    return Role.CLIENT_ACCESS in server.roles and server.version >= Version.MODERN
+
+
 def back_sign_in(
     server: Server,
     endpoint: Endpoint,
@@ -71,6 +76,7 @@ def back_sign_in(
     """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
     how = server.sign_in
     told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
+    left = front.ttl - 1 if is_front_end(server) else None
     starttls = endpoint.tls is TlsMode.STARTTLS
     login = user.server_login
     mechanism, name, password, authorization, token = "LOGIN", login, credentials.password, "", ""
@@ -89,6 +95,7 @@ def back_sign_in(
         starttls=starttls,
         pipelined=how.pipelined,
         client=told,
+        ttl=left,
         client_id=front.client_id,
         utf8=front.utf8 if isinstance(front, Pop3Front) else False,
     )
