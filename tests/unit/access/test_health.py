@@ -340,3 +340,29 @@ async def test_a_reload_forgets_what_is_gone() -> None:
         w.service.reload(Configuration(changed, w.configuration.front_end), trusting)
         assert [entry["service"] for entry in w.service.describe()] == ["imap"]
         assert w.service.healthy("MBX-01", "pop3")
+
+
+async def test_words_of_paths_are_services_that_the_server_has() -> None:
+    """Clients may say any first segment where a directory is at `/`: it is one service, not a probe for each word."""
+    org = organization(endpoint("http", 1))
+    root = VirtualDirectory("MBX-01", "webmail", "/Mail", "http://mbx.contoso.com/")
+    org = replace(org, virtual_directories=(*org.virtual_directories, root))
+    async with world(org) as w:
+        for word in ("mail", "webmail", "OWA", "owa", *(f"anything {number}" for number in range(100))):
+            w.service.connected("MBX-01", word)
+        assert set(w.service._watched) == {("MBX-01", "webmail"), ("MBX-01", "owa"), ("MBX-01", "https")}
+        w.service.failed("MBX-01", "mail", "192.0.2.1", "reset")
+        w.service.failed("MBX-01", "webmail", "192.0.2.2", "reset")
+        assert not w.service.healthy("MBX-01", "Mail")
+        assert w.service.healthy("MBX-01", "owa")
+
+
+def test_a_front_end_is_asked_about_services_of_its_site() -> None:
+    """It needs no directory of its own for what it passes on."""
+    org = organization(endpoint("https", 1, tls=TlsMode.IMPLICIT))
+    peer = endpoint("peer", 2, tls=TlsMode.IMPLICIT)
+    org.servers["CAS-01"] = replace(org.servers["CAS-01"], endpoints=(peer,))
+    probe = probes.plan(org, "CAS-01", "dav")
+    assert probe is not None
+    assert (probe.peer, probe.endpoint) == (True, peer)
+    assert probe.request.startswith(b"GET /dav/healthcheck.htm ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
@@ -77,6 +78,7 @@ class HttpDoor:
         *,
         shared_state: SharedState | None = None,
         health: HealthService | None = None,
+        stores_fault: Callable[[], str] = str,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -85,7 +87,9 @@ class HttpDoor:
         self.shared_state = shared_state
         """What all front ends know of devices and sign-outs; None: this one is alone."""
         self.health = health or AllHealthy()
-        """Which servers are up; None: all are."""
+        """Which servers are up."""
+        self.stores_fault = stores_fault
+        """Why nobody can be signed in or routed now; empty: all is well."""
         self.draining = False
         self.response_rules = response_rules()
         self.peer_response_rules = response_rules(peer=True)
