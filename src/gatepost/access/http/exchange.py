@@ -178,9 +178,7 @@ class Exchange(Refusable):
             return
         if refused:
             self._tell_failure(reason)
-            following = self._choice.next() if self._choice is not None else None
-            if following is not None:
-                self._go(following)
+            if self._try_next():
                 return
             if self._choice is None and not self._again and self._moved():
                 self._again = 1
@@ -188,6 +186,14 @@ class Exchange(Refusable):
                 return
         cause = Cause.NO_ANSWER if refused else Cause.BUSY
         self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
+
+    def _try_next(self) -> bool:
+        """Go to the next candidate; False: there is none."""
+        following = self._choice.next() if self._choice is not None else None
+        if following is None:
+            return False
+        self._go(following)
+        return True
 
     def _tell_failure(self, reason: str) -> None:
         leg = self.leg
@@ -333,6 +339,8 @@ class Exchange(Refusable):
             self.decide()
         else:
             self._tell_failure(reason)
+            if lost is not None and self._may_repeat() and self._try_next():
+                return
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 
