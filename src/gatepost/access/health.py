@@ -17,7 +17,7 @@ from typing import Any
 from typing import Protocol as Port
 
 from gatepost.access import probes, tasks
-from gatepost.balancing.health import Change, HealthBoard, Key
+from gatepost.balancing.health import PROBE, Change, HealthBoard, Key
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import Protocol, Server, TlsMode
 
@@ -42,6 +42,20 @@ class Contexts(Port):
     def __call__(self, server: Server, *, peer: bool = False) -> ssl.SSLContext:
         """For connections to `server`; with `peer` to its endpoint for other front ends."""
         ...
+
+
+class AllHealthy:
+    """Stands in for the health service where nobody watches: every server is tried."""
+
+    def healthy(self, _server: str, _service: str) -> bool:
+        """Always."""
+        return True
+
+    def connected(self, _server: str, _service: str) -> None:
+        """Nobody keeps it."""
+
+    def failed(self, _server: str, _service: str, _client: str, _reason: str) -> None:
+        """Nobody keeps it."""
 
 
 class _Watched:
@@ -79,6 +93,8 @@ class HealthService:
         self._keys: dict[Key, Key] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.when_dead: Callable[[str], None] | None = None
+        """Called with a server's name when probes have found a service of its dead: who waits there waits in vain."""
         self._tick()
 
     # --- for the doors
@@ -194,7 +210,8 @@ class HealthService:
                 return
             clear = probe.endpoint.tls is TlsMode.CLEAR
             context = None if clear else self._client_context(probe.server, peer=probe.peer)
-            reason = await probes.run(probe, context)
+            seconds = self._configuration.front_end.limits.probe_answer_seconds
+            reason = await probes.run(probe, context, seconds)
         finally:
             watched.probing = False
             watched.due = self._loop.time() + self._interval()
@@ -210,3 +227,5 @@ class HealthService:
             self._log.info("server.up", server=server, service=service, source=change.source)
         else:
             self._log.warning("server.down", server=server, service=service, source=change.source, reason=change.reason)
+            if change.source == PROBE and self.when_dead is not None:
+                self.when_dead(server)

@@ -54,10 +54,22 @@ CLOCK_GRAIN_SECONDS = 0.002
 class AttemptFailed(Exception):
     """One attempt to reach and sign in at a mailbox server failed. `again`: another attempt may succeed."""
 
-    def __init__(self, kind: FailureKind, text: str, *, again: bool) -> None:
+    def __init__(self, kind: FailureKind, text: str, *, again: bool, by_server: bool = False) -> None:
         super().__init__(text)
         self.kind = kind
         self.again = again
+        self.by_server = by_server
+        """The server itself said so, in its protocol's words."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another server that could take the sign-in may say something else."""
+        return self.kind is FailureKind.UNAVAILABLE or self.kind is FailureKind.PROTOCOL
+
+    @property
+    def answered(self) -> bool:
+        """Whether it was the answer of a service that works: to the user, not to whoever comes."""
+        return self.by_server and not self.elsewhere
 
 
 def is_front_end(server: Server) -> bool:
@@ -190,11 +202,11 @@ class MailServerLeg(asyncio.Protocol):
         how = type(exc).__name__ if exc else "closed"
         self.fail(FailureKind.UNAVAILABLE, f"connection lost at {self._back.state_name}: {how}")
 
-    def fail(self, kind: FailureKind, text: str, *, again: bool = True) -> None:
+    def fail(self, kind: FailureKind, text: str, *, again: bool = True, by_server: bool = False) -> None:
         """Nothing will come of this attempt."""
         self._stop_timer()
         if not self.done.done():
-            self.done.set_exception(AttemptFailed(kind, text, again=again))
+            self.done.set_exception(AttemptFailed(kind, text, again=again, by_server=by_server))
         if self._starting_tls is not None and not self._starting_tls.done():
             self._starting_tls.set_result(None)
         self.abort()
@@ -226,7 +238,8 @@ class MailServerLeg(asyncio.Protocol):
                 self._starting_tls.set_result(None)
                 return
             elif type(event) is Failed:
-                self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE)
+                by_server = event.kind is not FailureKind.PROTOCOL
+                self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE, by_server=by_server)
                 return
         # Each step moves the deadline; the timer is made once and looks at it when it rings.
         self._deadline = self._loop.time() + self._step_seconds

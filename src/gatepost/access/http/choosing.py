@@ -20,20 +20,6 @@ MAX_TRIED = 3
 """Candidates tried for one request: each may take `connect_seconds`, and the client waits."""
 
 
-class AllHealthy:
-    """Stands in for the health service where nobody watches: every server is tried."""
-
-    def healthy(self, _server: str, _service: str) -> bool:
-        """Always."""
-        return True
-
-    def connected(self, _server: str, _service: str) -> None:
-        """Nobody keeps it."""
-
-    def failed(self, _server: str, _service: str, _client: str, _reason: str) -> None:
-        """Nobody keeps it."""
-
-
 class Choice:
     """The order in which a request tries its candidates, and what to remember of the one that takes it."""
 

@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
-from gatepost.access.health import HealthService
+from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
 from gatepost.access.http.autodiscover.service import Autodiscover
-from gatepost.access.http.choosing import AllHealthy
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
@@ -208,6 +207,14 @@ class HttpDoor:
             for name, connections in sorted(self._connections.items())
             for what, number in connections.counters().items()
         }
+
+    def server_dead(self, name: str) -> None:
+        """Probes have found a service of that server dead: requests that wait for it need not, if another has it."""
+        for leg in list(self._legs):
+            exchange = leg.exchange
+            if isinstance(exchange, Exchange) and exchange.server_name == name:
+                if not self.health.healthy(name, exchange.asked.service):
+                    exchange.server_dead()
 
     # --- for the legs
 
