@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
@@ -25,7 +26,7 @@ class Choice:
 
     __slots__ = ("_affinity", "_device", "_kept", "_targets", "_tried")
 
-    def __init__(self, affinity: Affinity, targets: list[Target], kept: str | None, device: str) -> None:
+    def __init__(self, affinity: Affinity, targets: Iterator[Target], kept: str | None, device: str) -> None:
         self._affinity = affinity
         self._targets = targets
         self._kept = kept
@@ -34,10 +35,8 @@ class Choice:
 
     def next(self) -> Target | None:
         """The next server to try, None when there are no more."""
-        if self._tried >= min(len(self._targets), MAX_TRIED):
-            return None
         self._tried += 1
-        return self._targets[self._tried - 1]
+        return next(self._targets, None) if self._tried <= MAX_TRIED else None
 
     def taken(self, exchange: Exchange, target: Target) -> bytes:
         """`target` answers: a `Set-Cookie` line where the client is to remember it, or nothing."""
@@ -79,8 +78,18 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
 
 
 def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Choice:
+    return Choice(decision.affinity, _in_order(exchange, decision, kept, device), kept, device)
+
+
+def _in_order(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Iterator[Target]:
+    """The candidates. The rest is put in order only when the kept one does not take the request."""
     door = exchange.leg.door
     service = exchange.asked.service
+    first = None
+    if kept is not None and door.health.healthy(kept, service):
+        first = next((target for target in decision.candidates if target.server == kept), None)
+        if first is not None:
+            yield first
     by_name = {target.server: target for target in decision.candidates}
     names = order(
         list(by_name),
@@ -91,7 +100,9 @@ def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, devi
         turn=0 if kept is not None else door.turn(),
         healthy=lambda server: door.health.healthy(server, service),
     )
-    return Choice(decision.affinity, [by_name[name] for name in names], kept, device)
+    for name in names:
+        if by_name[name] is not first:
+            yield by_name[name]
 
 
 async def _first(exchange: Exchange, decision: Serve | Proxy, device: str, state: SharedState) -> None:
