@@ -4,7 +4,7 @@
  * command  signed-in sessions that each send NOOP and wait for the tagged OK; again
  * fetch    signed-in sessions that each FETCH one message and count the bytes of its literal; again
  * idle     signed-in sessions that stay; see the usage text
- * http     kept-alive connections with Basic credentials, another user for each request
+ * http     kept-alive connections with Basic credentials or cookies, another user for each request
  *
  * An operation counts when its answer has the right tag, says OK and has the right number of bytes. Anything else,
  * a closed connection included, is an error, and one error makes a measurement worthless (run.py throws it away).
@@ -26,7 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINE = 2048, BUFFER = 262144, EVENTS = 512, RAMP = 64, REQUEST = 1024, ENOUGH_ERRORS = 20 };
+enum { LINE = 2048, BUFFER = 262144, EVENTS = 512, RAMP = 64, REQUEST = 6144, ENOUGH_ERRORS = 20 };
 
 enum phase { CONNECTING, HANDSHAKE, GREETING, SIGNING_IN, READY, ASKED };
 
@@ -344,20 +344,38 @@ static void prepare_tls(void) {
     }
 }
 
+/* The line that says who the user is: a cookie of the file, or Basic credentials. */
+static void user_line(int user, FILE *cookies, char *line, size_t size) {
+    if (cookies) {
+        char cookie[REQUEST];
+        if (fgets(cookie, sizeof cookie, cookies) == NULL) die("fewer cookies than users");
+        cookie[strcspn(cookie, "\n")] = 0;
+        snprintf(line, size, "Cookie: %s", cookie);
+    } else {
+        char name[128], pair[256];
+        unsigned char encoded[400];
+        name_of_user(user, name, sizeof name);
+        int length = snprintf(pair, sizeof pair, "%s:%s", name, options.password);
+        EVP_EncodeBlock(encoded, (unsigned char *)pair, length);
+        snprintf(line, size, "Authorization: Basic %s", encoded);
+    }
+}
+
 static void prepare_requests(void) {
+    FILE *cookies = options.cookies ? fopen(options.cookies, "r") : NULL;
+    if (options.cookies && cookies == NULL) die(options.cookies);
     requests = calloc((size_t)options.users, sizeof *requests);
     request_lengths = calloc((size_t)options.users, sizeof *request_lengths);
     for (int i = 0; i < options.users; i++) {
-        char name[128], pair[256];
-        unsigned char encoded[400];
-        name_of_user(i, name, sizeof name);
-        int length = snprintf(pair, sizeof pair, "%s:%s", name, options.password);
-        EVP_EncodeBlock(encoded, (unsigned char *)pair, length);
+        char line[REQUEST + 32];
+        user_line(i, cookies, line, sizeof line);
         request_lengths[i] = snprintf(requests[i], REQUEST,
-                                      "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Basic %s\r\nUser-Agent: "
+                                      "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\nUser-Agent: "
                                       "loadgen\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n\r\n",
-                                      options.path, options.http_host, encoded);
+                                      options.path, options.http_host, line);
+        if (request_lengths[i] >= REQUEST) die("a request is too long");
     }
+    if (cookies) fclose(cookies);
 }
 
 /* Opens the connections, a few at a time for the modes that stay signed in. */

@@ -10,7 +10,7 @@ enum { WATCHED = 64 };
 
 struct options {
     enum mode mode;
-    const char *host, *prefix, *domain, *password, *path, *http_host;
+    const char *host, *prefix, *domain, *password, *path, *http_host, *cookies;
     int port, tls, connections, users, first_user, message;
     long count, size;
     double seconds, warm_up, patience;

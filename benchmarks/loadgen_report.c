@@ -106,6 +106,7 @@ static void usage(void) {
             "  --host IP --port N --tls 0|1 --connections N --seconds S --warm-up S --count N (instead of seconds)\n"
             "  --prefix P --domain D --users N --first-user N --password W   names are P0000@D, P0001@D ...\n"
             "  --message N --size BYTES (fetch)   --path P --http-host H (http)\n"
+            "  --cookies FILE (http: a Cookie field for each user, one a line, instead of Basic credentials)\n"
             "  --patience S (without any answer)  --watch PID (repeatable: its processor time is reported)\n"
             "idle: prints \"ready\" when all are signed in, waits for the end of its input, then asks each once more\n");
     exit(2);
@@ -120,7 +121,7 @@ static void set_option(const char *name, const char *value) {
         {"--users", 0, &options.users, 0, 0}, {"--first-user", 0, &options.first_user, 0, 0},
         {"--password", &options.password, 0, 0, 0}, {"--message", 0, &options.message, 0, 0},
         {"--size", 0, 0, &options.size, 0}, {"--path", &options.path, 0, 0, 0},
-        {"--http-host", &options.http_host, 0, 0, 0}, {"--patience", 0, 0, 0, &options.patience}};
+        {"--http-host", &options.http_host, 0, 0, 0}, {"--cookies", &options.cookies, 0, 0, 0}, {"--patience", 0, 0, 0, &options.patience}};
     if (strcmp(name, "--watch") == 0 && options.watched_count < WATCHED) {
         options.watched[options.watched_count++] = atoi(value);
         return;

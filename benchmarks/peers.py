@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from cookies import cookie_fields
 from machine import LOAD_CORE, PROXY_CORE, Machine, family, free_port, make_certificate
 
 DOMAIN = "example.com"
@@ -27,14 +28,17 @@ class Peer:
     imap: int = 0
     imaps: int = 0
     http: int = 0
+    https: int = 0
     pid: int = 0
     helper_pid: int = 0
     """nginx's sign-in service: shown apart, since it may run on the other core."""
+    cookies: Path | None = None
+    """Who asks: a Cookie field a line for each user; None: by Basic credentials."""
 
     def port(self, mode: str, tls: bool) -> int:
         """The port for a mode of the load generator."""
         if mode == "http":
-            return 0 if tls else self.http
+            return self.https if tls else self.http
         return self.imaps if tls else self.imap
 
     def pids(self) -> list[int]:
@@ -97,7 +101,7 @@ def start_nginx(stage: Stage, auth_core: int) -> list[Peer]:
     when nothing is said ("nginx-close").
     """
     auth, imap, imaps, http, closing = (free_port(ADDRESS) for _ in range(5))
-    names = "".join(f"user{i:04d}@{DOMAIN}\t{PASSWORD}\n" for i in range(stage.users))
+    names = "".join(f"{name}\t{PASSWORD}\n" for name in names_of("user", stage.users))
     auth_command = [sys.executable, str(HERE / "auth_service.py"), ADDRESS, str(auth)]
     auth_command += [ADDRESS, str(stage.imap_server), str(stage.write("auth-users", names))]
     helper = stage.run("auth", auth_command, [auth], auth_core)
@@ -127,7 +131,10 @@ http {{
 """,
     )
     pid = stage.run("nginx", ["nginx", "-p", str(stage.folder), "-c", str(configuration)], [imap, imaps, http, closing])
-    return [Peer("nginx", imap, imaps, http, pid, helper), Peer("nginx-close", 0, 0, closing, pid, helper)]
+    return [
+        Peer("nginx", imap, imaps, http, pid=pid, helper_pid=helper),
+        Peer("nginx-close", http=closing, pid=pid, helper_pid=helper),
+    ]
 
 
 def web_server(port: int, sign_in: str) -> str:
@@ -173,7 +180,7 @@ listen http
 """,
     )
     pid = stage.run("haproxy", ["haproxy", "-f", str(configuration)], [imap, imaps, http])
-    return [Peer("haproxy", imap, imaps, http, pid)]
+    return [Peer("haproxy", imap, imaps, http, pid=pid)]
 
 
 def start_dovecot(stage: Stage) -> list[Peer]:
@@ -219,26 +226,40 @@ service auth {{
 """,
     )
     pid = stage.run("dovecot", ["dovecot", "-F", "-c", str(configuration)], [imap, imaps])
-    return [Peer("dovecot", imap, imaps, 0, pid)]
+    return [Peer("dovecot", imap, imaps, pid=pid)]
 
 
 def start_gatepost(stage: Stage) -> list[Peer]:
-    """Gatepost with one worker, its session log on, users and passwords in its directory."""
-    imap, imaps, http = (free_port(ADDRESS) for _ in range(3))
-    configuration = stage.write("gatepost.toml", gatepost_configuration(stage, imap, imaps, http))
+    """Gatepost with one worker, its session log on, users and passwords in its directory.
+
+    The same process three times: asked with Basic credentials, with the cookie of the sign-in page, and with that and
+    the one by which a user stays with one of two servers.
+    """
+    imap, imaps, http, https = (free_port(ADDRESS) for _ in range(4))
+    configuration = stage.write("gatepost.toml", gatepost_configuration(stage, imap, imaps, http, https))
     for left_over in stage.folder.glob("*.sqlite*"):  # of an earlier run that was kept
         left_over.unlink()
     gatepost = [stage.python, "-m", "gatepost"]
-    users = str(stage.write("users.csv", users_csv(stage)))
+    quick, dear = password_hashes()
+    users = str(stage.write("users.csv", users_csv(stage, quick, dear)))
+    by_form = cookie_fields(stage.key, names_of("user", stage.users), PASSWORD, quick)
+    kept = cookie_fields(stage.key, names_of("kept", stage.users), PASSWORD, quick, service="owa", server="WEB-02")
     for words in (["user", "import", users], ["database", "list"]):  # the second makes the registry
         subprocess.run([*gatepost, *words, "-c", str(configuration)], check=True, stdout=subprocess.DEVNULL)
-    pid = stage.run("gatepost", [*gatepost, "serve", "-c", str(configuration)], [imap, imaps, http])
+    pid = stage.run("gatepost", [*gatepost, "serve", "-c", str(configuration)], [imap, imaps, http, https])
     stage.write("gatepost.pid", f"{pid}\n")  # for profile.sh
-    return [Peer("gatepost", imap, imaps, http, pid)]
+    return [
+        Peer("gatepost", imap, imaps, http, https, pid),
+        Peer("by cookie", https=https, pid=pid, cookies=stage.write("cookies", by_form)),
+        Peer("affinity", https=https, pid=pid, cookies=stage.write("cookies-kept", kept)),
+    ]
 
 
-def gatepost_configuration(stage: Stage, imap: int, imaps: int, http: int) -> str:
-    """One front end, one mailbox server in the same site, passwords in clear allowed for the clear measurements."""
+def gatepost_configuration(stage: Stage, imap: int, imaps: int, http: int, https: int) -> str:
+    """One front end, one mailbox server in the same site, passwords in clear allowed for the clear measurements.
+
+    The users `kept...` have their mailboxes at a server of 2010, which two web servers stand in front of.
+    """
     secret = stage.write("master-password", "master-secret\n")
     return f"""[front_end]
 server = "CAS-01"
@@ -249,6 +270,7 @@ private_key = "{stage.key}"
 workers = 1
 allow_clear_passwords = true
 log_file = "{stage.folder}/gatepost-sessions.log"
+limits = {{ password_checks_per_address = 64 }}  # all users come from one
 
 [organization]
 name = "bench"
@@ -265,6 +287,7 @@ address = "{ADDRESS}"
 imap = {{ port = {imap} }}
 imaps = {{ port = {imaps} }}
 http = {{ port = {http}, tls = "clear" }}
+https = {{ port = {https} }}
 
 [servers.MBX-01]
 site = "here"
@@ -288,16 +311,65 @@ service = "owa"
 path = "/owa"
 internal_url = "http://{ADDRESS}:{stage.http_server}/owa"
 authentication = ["integrated", "basic"]
+
+[[virtual_directories]]
+server = "CAS-01"
+service = "owa"
+path = "/owa"
+external_url = "https://mail.example.com/owa"
+authentication = ["forms", "basic"]
+
+[servers.MBX-02]
+site = "here"
+version = "2010"
+roles = ["mailbox"]
+address = "{ADDRESS}"
+endpoints = {{ imap = {{ port = {stage.imap_server}, tls = "clear" }} }}
+
+[databases.DB02]
+copies = [ {{ server = "MBX-02", preference = 1 }} ]
+{web_servers(stage)}"""
+
+
+def web_servers(stage: Stage) -> str:
+    """Two client access servers that are no front ends of ours: both are the stub."""
+    return "".join(
+        f"""
+[servers.{name}]
+site = "here"
+version = "2010"
+roles = ["client-access"]
+address = "{ADDRESS}"
+endpoints = {{ http = {{ port = {stage.http_server}, tls = "clear" }} }}
+
+[[virtual_directories]]
+server = "{name}"
+service = "owa"
+path = "/owa"
+internal_url = "http://{ADDRESS}:{stage.http_server}/owa"
+authentication = ["integrated", "basic"]
 """
+        for name in ("WEB-01", "WEB-02")
+    )
 
 
-def users_csv(stage: Stage) -> str:
-    """Warm users with a cheap hash, so that warming the cache is quick; cold ones with the cost of real ones."""
+def names_of(prefix: str, count: int) -> list[str]:
+    """User names as the load generator makes them."""
+    return [f"{prefix}{i:04d}@{DOMAIN}" for i in range(count)]
+
+
+def password_hashes() -> tuple[str, str]:
+    """Of `PASSWORD`, cheap, so that warming the cache is quick; of `COLD_PASSWORD`, with the cost of real ones."""
     from argon2 import PasswordHasher
 
-    cheap = PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1).hash(PASSWORD)
-    real = PasswordHasher().hash(COLD_PASSWORD)
+    cheap = PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1)
+    return cheap.hash(PASSWORD), PasswordHasher().hash(COLD_PASSWORD)
+
+
+def users_csv(stage: Stage, quick: str, dear: str) -> str:
+    """Warm users with a cheap hash, those who stay with a server the same, cold ones with a dear one."""
     lines = ["name,password_hash,database"]
-    lines += [f'user{i:04d}@{DOMAIN},"{cheap}",DB01' for i in range(stage.users)]
-    lines += [f'cold{i:04d}@{DOMAIN},"{real}",DB01' for i in range(stage.cold_users)]
+    lines += [f'{name},"{quick}",DB01' for name in names_of("user", stage.users)]
+    lines += [f'{name},"{quick}",DB02' for name in names_of("kept", stage.users)]
+    lines += [f'{name},"{dear}",DB01' for name in names_of("cold", stage.cold_users)]
     return "\n".join(lines) + "\n"

@@ -37,16 +37,18 @@ class Results:
     rounds: dict[str, dict[str, list[Measured]]] = field(default_factory=dict)
     memory: dict[str, Memory] = field(default_factory=dict)
     cold_logins: float = 0.0
+    decisions: dict[str, float] = field(default_factory=dict)
+    """What `decisions.py` printed."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, scenario: Scenario, peer: str, measured: Measured) -> None:
         """Keep one measurement."""
         self.rounds.setdefault(scenario.name, {}).setdefault(peer, []).append(measured)
 
-    def ratio(self, scenario: str, peer: str, of: str = "figure") -> float:
-        """Median over the rounds of Gatepost's value divided by the peer's of the same round."""
+    def ratio(self, scenario: str, peer: str, of: str = "figure", to: str = "gatepost") -> float:
+        """Median over the rounds of the value of `to` (Gatepost) divided by the peer's of the same round."""
         found = self.rounds.get(scenario, {})
-        pairs = zip(found.get("gatepost", []), found.get(peer, []), strict=False)
+        pairs = zip(found.get(to, []), found.get(peer, []), strict=False)
         values = [getattr(ours, of) / (getattr(theirs, of) or 1e-9) for ours, theirs in pairs]
         return median(values) if values else float("nan")
 
@@ -56,6 +58,7 @@ class Results:
             "rounds": {s: {p: [asdict(m) for m in ms] for p, ms in peers.items()} for s, peers in self.rounds.items()},
             "memory": {peer: asdict(memory) for peer, memory in self.memory.items()},
             "cold_logins": self.cold_logins,
+            "decisions": self.decisions,
             "faults": self.faults,
         }
 
@@ -70,7 +73,7 @@ def limit_of(measured: list[Measured]) -> str:
 
 
 def table(results: Results, scenarios: tuple[Scenario, ...]) -> str:
-    """The table. Ratios are Gatepost / peer, so more than 1 is in its favour."""
+    """The table. Ratios are Gatepost / peer, so more than 1 is in its favour; for rows of its own, row / first row."""
     head = f"{'':22}{'peer':12}{'median':>12}{'p50 ms':>9}{'p99 ms':>9}{'proxy':>7}{'helper':>7}{'load':>6}"
     head += f"{'cpu/op':>9}{'limit':>7}{'ratio':>8}{'cpu':>7}  goal"
     lines = [head, "-" * len(head)]
@@ -84,6 +87,10 @@ def table(results: Results, scenarios: tuple[Scenario, ...]) -> str:
         lines.append(
             f"{'first sign-ins':22}{'gatepost':12}{results.cold_logins:>10.0f}/s  (argon2id at its usual cost)"
         )
+    for way in ("remembered", "anew") if results.decisions else ():
+        figure, goal = results.decisions[f"{way}_per_second"], results.decisions["goal"]
+        met = "met" if figure >= goal else "MISSED"
+        lines.append(f"{'decisions':22}{way:12}{figure:>10,.0f}/s  at least {goal:,.0f}: {met}")
     return "\n".join(lines)
 
 
@@ -97,6 +104,9 @@ def _row(results: Results, scenario: Scenario, peer: str, measured: list[Measure
     text += f"{middle('cost_us'):>7.0f}us{limit_of(measured):>7}"
     if peer == "gatepost" or "gatepost" not in results.rounds[scenario.name]:
         return text
+    own_goal = scenario.own_goals.get(peer)
+    if own_goal is not None:
+        return text + _own_ratio(results, scenario.name, peer, own_goal)
     text += f"{results.ratio(scenario.name, peer):>8.2f}"
     # the peer's processor time for an operation, divided by ours: what the ratio would be with a faster load
     text += f"{1 / results.ratio(scenario.name, peer, 'cost_us'):>7.2f}" if middle("cost_us") else f"{'':7}"
@@ -104,6 +114,13 @@ def _row(results: Results, scenario: Scenario, peer: str, measured: list[Measure
     if goal is not None:
         text += f"  {goal:g} {'met' if results.ratio(scenario.name, peer) >= goal else 'MISSED'}"
     return text
+
+
+def _own_ratio(results: Results, scenario: str, peer: str, goal: float) -> str:
+    """Another row of Gatepost's: it is compared with the first, by figure and by processor time."""
+    ratio = results.ratio(scenario, "gatepost", to=peer)
+    cost = results.ratio(scenario, peer, "cost_us")
+    return f"{ratio:>8.2f}{cost:>7.2f}  {goal:g} of gatepost {'met' if ratio >= goal else 'MISSED'}"
 
 
 def _memory_lines(memory: dict[str, Memory]) -> list[str]:

@@ -25,6 +25,8 @@ from peers import Peer, Stage, set_stage, start_direct, start_dovecot, start_gat
 from report import Memory, Results, table
 
 HERE = Path(__file__).parent
+DECISIONS_SECONDS = 300.0
+"""A million mailboxes are made first."""
 BUSY = 0.15
 """Share of the machine's time that others may use before the figures are called doubtful."""
 
@@ -82,6 +84,8 @@ def measure_all(generator: Generator, peers: dict[str, Peer], wish: argparse.Nam
     if gatepost:
         results.cold_logins = generator.sign_in_everybody(gatepost, cold=True)
         print("  warmed", file=sys.stderr)
+    if not wish.only or any(word in "decisions" for word in wish.only):
+        measure_decisions(wish, results)
     for scenario in wanted_scenarios(wish.only):
         found = run_scenario(scenario, peers, generator, wish)
         results.rounds.update(found.rounds)
@@ -100,6 +104,26 @@ def measure_memory(generator: Generator, peers: dict[str, Peer], sessions: int, 
             results.faults.append(str(fault))
 
 
+def measure_decisions(wish: argparse.Namespace, results: Results) -> None:
+    """Decisions a second on the proxies' core, with nothing else running."""
+    size = ["--servers", "100", "--users", "20000"] if wish.quick else []
+    command = [
+        wish.python,
+        str(HERE / "decisions.py"),
+        "--core",
+        str(PROXY_CORE),
+        "--seconds",
+        str(wish.seconds),
+        *size,
+    ]
+    try:
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=DECISIONS_SECONDS)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as fault:
+        results.faults.append(f"decisions: {fault}")
+    else:
+        results.decisions = json.loads(done.stdout)
+
+
 def wanted_scenarios(only: list[str]) -> tuple[Scenario, ...]:
     """All, or those whose name contains one of the words."""
     return tuple(s for s in SCENARIOS if not only or any(word.lower() in s.name.lower() for word in only))
@@ -109,7 +133,7 @@ def read_wish() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Gatepost beside its peers.")
     parser.add_argument("--quick", action="store_true", help="short and rough: shows that everything runs")
-    parser.add_argument("--only", nargs="+", default=[], help="words of scenario names; 'idle' for memory")
+    parser.add_argument("--only", nargs="+", default=[], help="words of scenario names; 'idle' memory, 'decisions'")
     parser.add_argument("--peers", nargs="+", default=["gatepost", "nginx", "haproxy", "dovecot", "direct"])
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")

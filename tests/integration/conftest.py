@@ -20,6 +20,8 @@ How to use it::
   one of your own: `change` edits the two tables (of the file format) before they are written. Stopped after the test.
 - `sogo` (session): SOGo's webmail, ActiveSync and DAV on the mailboxes of a Dovecot of its own, MBX-04; see
   `lab/servers/sogo.py`, `doors.add_sogo`, and `activesync.py` for a phone.
+- `sites` (function): four front ends in three sites before mailbox servers of every version, see `sites.py`; they stay
+  between tests, each of which finds them whole.
 - `browser` (function): fresh headless Chromiums, see `browser.py`.
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
@@ -36,6 +38,7 @@ from pathlib import Path
 import pytest
 from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
+from sites import all_sites, sites  # noqa: F401 - fixtures
 
 from gatepost.lab.servers.gatepost import LabUser
 from gatepost.lab.servers.sogo import Sogo

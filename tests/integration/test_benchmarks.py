@@ -163,6 +163,43 @@ def test_wrong_answers_are_errors(
     assert error in report["first_error"]
 
 
+def test_each_user_has_a_cookie_of_the_file(built: Path, tmp_path: Path) -> None:
+    """`--cookies`: the fields as they stand there, all of them in turn, and no Basic credentials beside them."""
+    cookies = tmp_path / "cookies"
+    cookies.write_text("".join(f"a={number}; b=x\n" for number in range(10)))
+    seen: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as lines:
+            for line in lines:
+                seen.append(line)
+                if line == b"\r\n":
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listener.getsockname()[1]
+    status, _ = load(built, "http", port, "--connections", "1", "--count", "10", "--cookies", str(cookies))
+    listener.close()
+    thread.join(SECONDS)
+    assert status == 0
+    asked = [line for line in seen if line.startswith(b"Cookie: ")]
+    assert asked[:10] == [b"Cookie: a=%d; b=x\r\n" % number for number in range(10)]
+    assert not any(line.lower().startswith(b"authorization") for line in seen)
+
+
+def test_too_few_cookies_are_refused(built: Path, tmp_path: Path) -> None:
+    """A user without a cookie would be asked to sign in, which is not what is measured."""
+    cookies = tmp_path / "cookies"
+    cookies.write_text("a=1\n" * 9)
+    command = [built / "loadgen", "http", "--port", "1", "--users", "10", "--cookies", cookies]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 1
+    assert "fewer cookies than users" in done.stderr
+
+
 def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     """`run.py --quick` starts every peer, spoils no measurement and writes its figures."""
     figures = tmp_path / "figures.json"
@@ -172,4 +209,8 @@ def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     found = json.loads(figures.read_text())
     assert found["faults"] == []
     assert all("gatepost" in peers for peers in found["rounds"].values())
+    by_cookie = found["rounds"]["HTTP requests, TLS"]
+    assert by_cookie["by cookie"][0]["figure"] > 0
+    assert by_cookie["affinity"][0]["figure"] > 0
+    assert "of gatepost" in done.stdout
     assert found["memory"]["gatepost"]["with_sessions"] > found["memory"]["gatepost"]["before"]

@@ -89,6 +89,7 @@ class Fleet:
         self.switch.to(self.first)
 
     def _change(self, front_end: Table, organization: Table) -> None:
+        front_end["workers"] = 2
         first = organization["servers"]["CAS-01"]
         ports = {name: {"port": port} for name, port in self.ports.items()}
         second = first | {"address": self.address, "endpoints": ports}

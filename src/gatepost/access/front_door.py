@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,7 @@ class FrontDoor:
         router: Router,
         log: FilteringBoundLogger,
         shared_state: SharedState | None = None,
+        stores_fault: Callable[[], str] = str,
     ) -> None:
         front_end = configuration.front_end
         self._configuration = configuration
@@ -71,6 +72,7 @@ class FrontDoor:
             self._admission,
             shared_state=shared_state,
             health=self.health,
+            stores_fault=stores_fault,
         )
         self._listeners: dict[str, list[Listener]] = {}
 

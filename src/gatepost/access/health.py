@@ -13,29 +13,49 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol as Port
 
 from gatepost.access import probes, tasks
-from gatepost.balancing.health import Change, HealthBoard, Key
+from gatepost.balancing.health import PROBE, Change, HealthBoard, Key
 from gatepost.configuration.settings import Configuration
-from gatepost.organization.model import Server, TlsMode
+from gatepost.organization.model import Protocol, Server, TlsMode
 
 USED_SECONDS = 300.0
 """A service that nobody asked for in this time is probed no more: nobody would notice."""
 MAX_AT_ONCE = 32
 """Probes under way; with a hundred dead servers the others' probes still come in time (32 every 5 s of silence)."""
+MAX_WORDS = 10_000
+"""Words of paths whose service is remembered; clients choose them."""
 TICKS = 10
 """Looks for due probes within `probe_seconds`."""
 JITTER = 0.2
 """By this part of the interval probes come earlier or later, so that workers and front ends do not march in step."""
 
 
-class Contexts(Protocol):
+_MAIL = frozenset({Protocol.IMAP.value, Protocol.POP3.value})
+
+
+class Contexts(Port):
     """Verified TLS contexts (`access.tls.ClientContexts`)."""
 
     def __call__(self, server: Server, *, peer: bool = False) -> ssl.SSLContext:
         """For connections to `server`; with `peer` to its endpoint for other front ends."""
         ...
+
+
+class AllHealthy:
+    """Stands in for the health service where nobody watches: every server is tried."""
+
+    def healthy(self, _server: str, _service: str) -> bool:
+        """Always."""
+        return True
+
+    def connected(self, _server: str, _service: str) -> None:
+        """Nobody keeps it."""
+
+    def failed(self, _server: str, _service: str, _client: str, _reason: str) -> None:
+        """Nobody keeps it."""
 
 
 class _Watched:
@@ -70,26 +90,29 @@ class HealthService:
         self._chance = chance
         self._board = HealthBoard()
         self._watched: dict[Key, _Watched] = {}
+        self._keys: dict[Key, Key] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.when_dead: Callable[[str], None] | None = None
+        """Called with a server's name when probes have found a service of its dead: who waits there waits in vain."""
         self._tick()
 
     # --- for the doors
 
     def healthy(self, server: str, service: str) -> bool:
         """Whether requests for this service should go to `server`."""
-        return self._board.healthy((server, service), 0.0)
+        return self._board.healthy(self._key(server, service), 0.0)
 
     def connected(self, server: str, service: str) -> None:
         """A real request got an answer of the server."""
-        key = (server, service)
+        key = self._key(server, service)
         now = self._loop.time()
         self._watch(key, now)
         self._tell(self._board.connected(key, now))
 
     def failed(self, server: str, service: str, client: str, reason: str) -> None:
         """A real request of the client address `client` failed: connecting, TLS or the protocol, nothing else."""
-        key = (server, service)
+        key = self._key(server, service)
         now = self._loop.time()
         watched = self._watch(key, now)
         if watched is None:
@@ -109,6 +132,7 @@ class HealthService:
         """Probe by another configuration; what is known of services that stay is kept."""
         self._configuration = configuration
         self._client_context = client_context
+        self._keys.clear()
         for key in [key for key in self._watched if self._plan(key) is None]:
             del self._watched[key]
             self._board.forget(key)
@@ -132,6 +156,23 @@ class HealthService:
             return None
         watched = self._watched[key] = _Watched(now, now + self._interval())
         return watched
+
+    def _key(self, server: str, word: str) -> Key:
+        """What is watched: a service that the server has. What else a path may say is one service, `https`."""
+        key = self._keys.get((server, word))
+        if key is None:
+            if len(self._keys) >= MAX_WORDS:
+                self._keys.clear()
+            key = self._keys[server, word] = (server, self._service(server, word))
+        return key
+
+    def _service(self, server: str, word: str) -> str:
+        if word in _MAIL:
+            return word
+        organization = self._configuration.organization
+        found = organization.servers.get(server)
+        directory = probes.directory_of(organization, found, word) if found is not None else None
+        return directory.service.casefold() if directory is not None else Protocol.HTTPS.value
 
     def _plan(self, key: Key) -> probes.Probe | None:
         probe = probes.plan(self._configuration.organization, *key)
@@ -169,7 +210,8 @@ class HealthService:
                 return
             clear = probe.endpoint.tls is TlsMode.CLEAR
             context = None if clear else self._client_context(probe.server, peer=probe.peer)
-            reason = await probes.run(probe, context)
+            seconds = self._configuration.front_end.limits.probe_answer_seconds
+            reason = await probes.run(probe, context, seconds)
         finally:
             watched.probing = False
             watched.due = self._loop.time() + self._interval()
@@ -185,3 +227,5 @@ class HealthService:
             self._log.info("server.up", server=server, service=service, source=change.source)
         else:
             self._log.warning("server.down", server=server, service=service, source=change.source, reason=change.reason)
+            if change.source == PROBE and self.when_dead is not None:
+                self.when_dead(server)

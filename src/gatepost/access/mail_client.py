@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
-from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, open_server
+from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, is_front_end, open_server
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import ClientAddress
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
@@ -269,11 +269,14 @@ class MailClientLeg(asyncio.Protocol):
     # --- to the mailbox server
 
     async def _reach(self, result: SignInResult, credentials: Credentials) -> None:
-        """Connect and sign in where the active copy is now; the second attempt asks again where that is."""
+        """Connect and sign in where the active copy is now; the second attempt asks again where that is.
+
+        Each attempt tries the decision's servers in turn, where there are several.
+        """
         door = self._door
         assert result.user is not None
         tried: Decision | None = None
-        kind = FailureKind.UNAVAILABLE
+        failure: AttemptFailed | None = None
         for attempt in range(ATTEMPTS):
             decision = door.router.decide(door.protocol, result.user.mailbox)
             if attempt and decision is tried:
@@ -284,20 +287,23 @@ class MailClientLeg(asyncio.Protocol):
                 self._task = None
                 self._refuse_decision(decision)
                 return
-            self._target = decision.target
-            try:
-                signed_in = await self._try(decision.target, result, credentials)
-            except AttemptFailed as failure:
-                kind = failure.kind
-                self._failures.append(f"{decision.target.server}: {failure}")
-                if not failure.again:
+            for target in door.servers_for(decision, self._address[0], self._user):
+                self._target = target
+                if self._front.ttl <= 1 and is_front_end(door.configuration.organization.servers[target.server]):
+                    self._task = None
+                    self._refuse(Refusal.UNAVAILABLE, "a loop: too many front ends have handed this session on")
+                    return
+                failure = await self._try(target, result, credentials)
+                if failure is None:
+                    return
+                if not failure.elsewhere:
                     break
-            else:
-                self._task = None
-                self._hand_over(signed_in)
-                return
+            assert failure is not None  # there is always one to try
+            if not failure.again:
+                break
         self._task = None
-        self._refuse(REFUSALS[kind], f"mailbox server: {self._failures[-1]}")
+        assert failure is not None
+        self._refuse(REFUSALS[failure.kind], f"mailbox server: {self._failures[-1]}")
 
     def _refuse_decision(self, decision: Decision) -> None:
         if isinstance(decision, Refuse) and decision.cause is Cause.OTHER_SITE:
@@ -306,7 +312,8 @@ class MailClientLeg(asyncio.Protocol):
             reason = decision.message if isinstance(decision, Refuse) else "a redirect has no form in this protocol"
             self._refuse(Refusal.UNAVAILABLE, reason)
 
-    async def _try(self, target: Target, result: SignInResult, credentials: Credentials) -> SignedIn:
+    async def _try(self, target: Target, result: SignInResult, credentials: Credentials) -> AttemptFailed | None:
+        """One attempt; None: the session is handed over."""
         assert result.user is not None
         door = self._door
         server = door.configuration.organization.servers[target.server]
@@ -314,11 +321,20 @@ class MailClientLeg(asyncio.Protocol):
         sign_in = back_sign_in(server, target.endpoint, result.user, credentials, facts, self._front)
         leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
         self._server_leg = leg
-        return await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
+        try:
+            signed_in = await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
+        except AttemptFailed as failure:
+            door.tell_health(target, self._address[0], failure)
+            self._failures.append(f"{target.server}: {failure}")
+            return failure
+        door.tell_health(target, self._address[0])
+        self._task = None
+        self._hand_over(signed_in)
+        return None
 
     def _facts(self) -> ClientFacts:
         address, own = self._address, own_address(self._transport, self._proxy)
-        return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session)
+        return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session, self._front.ttl - 1)
 
     def _hand_over(self, signed_in: SignedIn) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""

@@ -19,13 +19,15 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
-from gatepost.access.health import HealthService
-from gatepost.access.mail_server import MailBack, MailFront
+from gatepost.access.health import AllHealthy, HealthService
+from gatepost.access.mail_server import AttemptFailed, MailBack, MailFront
 from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts
+from gatepost.balancing.choice import order
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
+from gatepost.routing.outcome import Proxy, Serve, Target
 from gatepost.wire.events import BackSignIn
 from gatepost.wire.imap_back import ImapBack
 from gatepost.wire.imap_front import ImapFront
@@ -41,6 +43,8 @@ SWEEP_SECONDS = 1.0
 """How often deadlines of sign-ins are looked at."""
 RELAY_SWEEP_SECONDS = 30.0
 """How often idle relays are looked for; the idle time is over half an hour."""
+MAX_TRIED = 3
+"""Servers tried for one sign-in where several could take it: each may take `connect_seconds`, and the client waits."""
 DRAIN_QUIET_SECONDS = 0.2
 """At the drain's deadline a session that says nothing for this long is at a command boundary."""
 
@@ -67,8 +71,9 @@ class MailDoor:
         self.admission = admission
         self.client_contexts = client_contexts
         self.starttls: Reloadable | None = None
-        self.health = health
-        """Which servers are up; None: all are."""
+        self.health = health or AllHealthy()
+        """Which servers are up."""
+        self._turns = count()
         self.log = log
         self.loop = asyncio.get_running_loop()
         self.event = f"{protocol.value}.session"
@@ -122,6 +127,30 @@ class MailDoor:
     def new_session(self) -> str:
         """A session id: unique over workers and restarts, short enough to type."""
         return f"{self._session_prefix}-{next(self._session_numbers)}"
+
+    def servers_for(self, decision: Serve | Proxy, address: str, user: str) -> list[Target]:
+        """Where to try a sign-in, in this order: those of several that are up first (SPEC B7)."""
+        if len(decision.candidates) < 2:
+            return [decision.target]
+        by_name = {target.server: target for target in decision.candidates}
+        service = self.protocol.value
+        names = order(
+            list(by_name),
+            decision.affinity,
+            kept=None,
+            address=address,
+            user=user,
+            turn=next(self._turns),
+            healthy=lambda server: self.health.healthy(server, service),
+        )
+        return [by_name[name] for name in names[:MAX_TRIED]]
+
+    def tell_health(self, target: Target, client: str, failure: AttemptFailed | None = None) -> None:
+        """What came of an attempt: only a server that did not answer, or not in its protocol, speaks against it."""
+        if failure is None or failure.answered:
+            self.health.connected(target.server, self.protocol.value)
+        elif not failure.by_server:
+            self.health.failed(target.server, self.protocol.value, client, str(failure))
 
     def farewell(self, text: str) -> bytes:
         """What a client is told when its relayed session is ended by us."""

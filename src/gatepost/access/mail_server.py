@@ -10,7 +10,7 @@ from typing import cast
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
 from gatepost.directory.port import User
-from gatepost.organization.model import ClientAddress, Endpoint, Server, SignInForm, TlsMode
+from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
 from gatepost.relay.relay import Relay
 from gatepost.wire.events import (
     BackEvent,
@@ -54,10 +54,27 @@ CLOCK_GRAIN_SECONDS = 0.002
 class AttemptFailed(Exception):
     """One attempt to reach and sign in at a mailbox server failed. `again`: another attempt may succeed."""
 
-    def __init__(self, kind: FailureKind, text: str, *, again: bool) -> None:
+    def __init__(self, kind: FailureKind, text: str, *, again: bool, by_server: bool = False) -> None:
         super().__init__(text)
         self.kind = kind
         self.again = again
+        self.by_server = by_server
+        """The server itself said so, in its protocol's words."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another server that could take the sign-in may say something else."""
+        return self.kind is FailureKind.UNAVAILABLE or self.kind is FailureKind.PROTOCOL
+
+    @property
+    def answered(self) -> bool:
+        """Whether it was the answer of a service that works: to the user, not to whoever comes."""
+        return self.by_server and not self.elsewhere
+
+
+def is_front_end(server: Server) -> bool:
+    """Whether `server` may hand a session on to yet another: one like ourselves."""
+    return Role.CLIENT_ACCESS in server.roles and server.version >= Version.MODERN
 
 
 def back_sign_in(
@@ -71,6 +88,7 @@ def back_sign_in(
     """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
     how = server.sign_in
     told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
+    left = front.ttl - 1 if is_front_end(server) else None
     starttls = endpoint.tls is TlsMode.STARTTLS
     login = user.server_login
     mechanism, name, password, authorization, token = "LOGIN", login, credentials.password, "", ""
@@ -89,6 +107,7 @@ def back_sign_in(
         starttls=starttls,
         pipelined=how.pipelined,
         client=told,
+        ttl=left,
         client_id=front.client_id,
         utf8=front.utf8 if isinstance(front, Pop3Front) else False,
     )
@@ -183,11 +202,11 @@ class MailServerLeg(asyncio.Protocol):
         how = type(exc).__name__ if exc else "closed"
         self.fail(FailureKind.UNAVAILABLE, f"connection lost at {self._back.state_name}: {how}")
 
-    def fail(self, kind: FailureKind, text: str, *, again: bool = True) -> None:
+    def fail(self, kind: FailureKind, text: str, *, again: bool = True, by_server: bool = False) -> None:
         """Nothing will come of this attempt."""
         self._stop_timer()
         if not self.done.done():
-            self.done.set_exception(AttemptFailed(kind, text, again=again))
+            self.done.set_exception(AttemptFailed(kind, text, again=again, by_server=by_server))
         if self._starting_tls is not None and not self._starting_tls.done():
             self._starting_tls.set_result(None)
         self.abort()
@@ -219,7 +238,8 @@ class MailServerLeg(asyncio.Protocol):
                 self._starting_tls.set_result(None)
                 return
             elif type(event) is Failed:
-                self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE)
+                by_server = event.kind is not FailureKind.PROTOCOL
+                self.fail(event.kind, event.text, again=event.kind is FailureKind.UNAVAILABLE, by_server=by_server)
                 return
         # Each step moves the deadline; the timer is made once and looks at it when it rings.
         self._deadline = self._loop.time() + self._step_seconds

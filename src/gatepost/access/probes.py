@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -57,7 +58,7 @@ def plan(organization: Organization, server_name: str, service: str) -> Probe | 
     if service in {Protocol.IMAP.value, Protocol.POP3.value}:
         endpoint = server.endpoint(Protocol(service))
         return Probe(server, endpoint) if endpoint is not None else None
-    directory = _directory(organization, server, service)
+    directory = directory_of(organization, server, service)
     endpoint = server.peer_endpoint
     if directory is not None and endpoint is not None and Role.CLIENT_ACCESS in server.roles:
         path = _page(directory.path)
@@ -81,12 +82,12 @@ async def run(probe: Probe, context: ssl.SSLContext | None) -> str:
             return await _ask(probe, context)
     except TimeoutError:
         return f"no answer within {SILENCE_SECONDS:g} s"
+    except ssl.SSLCertVerificationError as error:  # a ValueError too
+        return f"certificate refused: {error.verify_message or error.reason}"
     except (asyncio.IncompleteReadError, EOFError):
         return "closed without an answer"
     except (asyncio.LimitOverrunError, ValueError):
         return "an answer that is not understood"
-    except ssl.SSLCertVerificationError as error:
-        return f"certificate refused: {error.verify_message or error.reason}"
     except OSError as error:
         return f"cannot connect: {error.strerror or type(error).__name__}"
 
@@ -129,9 +130,24 @@ def _judge(probe: Probe, line: bytes) -> str:
     return "" if alive else f"HTTP {status}"
 
 
-def _directory(organization: Organization, server: Server, service: str) -> VirtualDirectory | None:
-    found = organization.directories_by_server.get(server.name, ())
-    return next((d for d in found if d.service.casefold() == service.casefold()), None)
+def directory_of(organization: Organization, server: Server, word: str) -> VirtualDirectory | None:
+    """The virtual directory that a word means at `server`: that of its service, or of its path's first segment.
+
+    A front end that others reach serves what servers of its site have, without a directory of its own.
+    """
+    word = word.casefold()
+    found = _meant(organization.directories_by_server.get(server.name, ()), word)
+    return _meant(organization.virtual_directories, word) if found is None and server.peer_endpoint else found
+
+
+def _meant(directories: Iterable[VirtualDirectory], word: str) -> VirtualDirectory | None:
+    by_segment = None
+    for directory in directories:
+        if directory.service.casefold() == word:
+            return directory
+        if by_segment is None and directory.path[1:].partition("/")[0].casefold() == word:
+            by_segment = directory
+    return by_segment
 
 
 def _page(path: str) -> str:

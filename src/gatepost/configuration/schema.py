@@ -165,7 +165,8 @@ class OrganizationTable(Table):
     name: str = Field(examples=['"contoso"'])
     """Its name, for logs and commands."""
     edition: EditionWord = Field(default=Edition.RTM, examples=['"sp2"'])
-    """Rules for 2010 and older mailboxes in another site: `rtm` refuses POP3 and IMAP, `sp2` proxies them."""
+    """Rules for 2010 and older mailboxes in another site. `rtm` refuses POP3 and IMAP, `sp2` proxies them; `rtm` looks
+    at an external URL only where it could proxy too, `sp2` redirects browsers and phones to it in any case."""
     accepted_domains: list[str] = Field(default=[], examples=['["contoso.com"]'])
     """Its mail domains. A login name without a domain gets the first one."""
 

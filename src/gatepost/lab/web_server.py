@@ -165,7 +165,7 @@ class Pages(BaseHTTPRequestHandler):
         return bytes(body)
 
     def _facts(self, body_bytes: int) -> dict[str, object]:
-        way = {name: value for name in WAY_HEADERS if (value := self.headers.get(name)) is not None}
+        way = {name: ", ".join(values) for name in WAY_HEADERS if (values := self.headers.get_all(name))}
         return {
             "user": self._user(),
             "mailbox_server": self.server.name,

@@ -45,7 +45,11 @@ class Version(IntEnum):
     @property
     def word(self) -> str:
         """The version as configuration and messages spell it."""
-        return "modern" if self is Version.MODERN else str(self.value)
+        return _VERSION_WORDS[self]
+
+
+_VERSION_WORDS = {version: "modern" if version is Version.MODERN else str(version.value) for version in Version}
+"""Made once: every decision says versions, and an enum's value is a call."""
 
 
 class Role(StrEnum):

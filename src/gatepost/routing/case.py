@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from gatepost.balancing.affinity import Affinity
-from gatepost.organization.model import Organization, PathClass, Server, VirtualDirectory
+from gatepost.organization.model import Organization, PathClass, Protocol, Server, VirtualDirectory
 from gatepost.routing.directories import class_and_service, find_directory, one_line
 from gatepost.routing.outcome import Cause, Proxy, Refuse, Request, Serve, Step, StepKind, Target
 
 
 class Case:
-    """The facts of one decision, and its growing list of steps. `server` is the mailbox's server."""
+    """The facts of one decision, and its growing list of steps. `server` is the mailbox's server.
+
+    For HTTP `own` and `mailbox_directory` are the virtual directories for the path of this front end and of `server`.
+    """
+
+    __slots__ = (
+        "epoch", "front_end", "mailbox_directory", "organization", "own", "request", "same_site", "server", "steps",
+    )  # fmt: skip
 
     def __init__(
         self, organization: Organization, request: Request, front_end: Server, server: Server, steps: list[Step]
@@ -23,16 +28,11 @@ class Case:
         self.epoch = 0
         self.steps = steps
         self.same_site = server.site == front_end.site
-
-    @cached_property
-    def own(self) -> VirtualDirectory | None:
-        """This front end's own virtual directory for the path."""
-        return find_directory(self.organization, self.front_end.name, self.request.path)
-
-    @cached_property
-    def mailbox_directory(self) -> VirtualDirectory | None:
-        """The mailbox server's virtual directory for the path."""
-        return find_directory(self.organization, self.server.name, self.request.path)
+        self.own: VirtualDirectory | None = None
+        self.mailbox_directory: VirtualDirectory | None = None
+        if request.protocol is Protocol.HTTPS:
+            self.own = find_directory(organization, front_end.name, request.path)
+            self.mailbox_directory = find_directory(organization, server.name, request.path)
 
     def class_with(self, target: VirtualDirectory | None) -> tuple[PathClass, str]:
         """Class and service of the path: by this front end's directory, else the target's, else the path's word."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from gatepost.balancing.affinity import Affinity
 from gatepost.organization.model import Endpoint, Protocol, VirtualDirectory
@@ -89,9 +90,8 @@ class StepKind(Enum):
     """It is the decision: the last step of each, and only that one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a decision: the rule looked at and what came of it."""
+class Step(NamedTuple):
+    """One step of a decision: the rule looked at and what came of it. A decision makes many, and tuples are cheap."""
 
     rule: str
     text: str

@@ -120,4 +120,4 @@ def affinity_of(path_class: PathClass, service: str) -> Affinity:
 
 def names(servers: Iterable[Server]) -> str:
     """Their names, for a sentence."""
-    return listed(server.name for server in servers)
+    return listed([server.name for server in servers])

@@ -87,7 +87,13 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     closers = (sign_in, registry, directory, shared_state)
-    return WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, closers=closers)
+
+    def stores_fault() -> str:
+        if not directory.available:
+            return "the directory cannot be read"
+        return "the registry cannot be read" if registry.stale else ""
+
+    return WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
 
 
 class _Closing(Protocol):
@@ -105,10 +111,11 @@ class WiredFrontDoor(FrontDoor):
         router: Router,
         log: FilteringBoundLogger,
         shared_state: SharedState | None = None,
+        stores_fault: Callable[[], str] = str,
         *,
         closers: tuple[_Closing, ...],
     ) -> None:
-        super().__init__(configuration, loop, sign_in, router, log, shared_state)
+        super().__init__(configuration, loop, sign_in, router, log, shared_state, stores_fault)
         self._router = router
         self._closers = closers
 

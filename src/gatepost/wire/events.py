@@ -111,6 +111,10 @@ class Failed:
 BackEvent = Send | StartTls | SignedIn | Failed
 
 
+FIRST_TTL = 5
+"""Proxies that one session may pass, as Dovecot counts: where nobody has said how many are left it is these."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
     """What a mailbox server may be told of the client's connection. Addresses are text without brackets."""
@@ -122,6 +126,8 @@ class ClientFacts:
     tls: bool = False
     session: str = ""
     """The session id of our log; travels where the protocol has a place for it."""
+    ttl: int = FIRST_TTL - 1
+    """Proxies that may still hand the session on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,8 @@ class BackSignIn:
     pipelined: bool = False
     client: ClientFacts | None = None
     """Sent by `ID` or `XCLIENT` when set; None where PROXY or nothing is used."""
+    ttl: int | None = None
+    """For another front end: the `ttl` that is sent where `client` is None, so that a loop of front ends ends (C11)."""
     client_id: tuple[tuple[str, str], ...] = ()
     """The client's own IMAP ID fields, forwarded after the sign-in (field case 42)."""
     utf8: bool = False

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import ClassVar
 
 from gatepost.wire.events import BackEvent, BackSignIn, Failed, FailureKind, Send, SignedIn, StartTls
-from gatepost.wire.imap_id import client_id_command, origin_id_command
+from gatepost.wire.imap_id import client_id_command, origin_id_command, ttl_id_command
 from gatepost.wire.imap_sign_in import CannotSignIn, SignInCommand, secrets, sign_in_command
 from gatepost.wire.imap_syntax import (
     LineBuffer,
@@ -253,6 +253,8 @@ class ImapBack:
     def _begin(self) -> None:
         if self._sign_in.client is not None:
             self._send(_Step.ORIGIN, origin_id_command(self._sign_in.client))
+        elif self._sign_in.ttl is not None:
+            self._send(_Step.ORIGIN, ttl_id_command(self._sign_in.ttl))
         if self._sign_in.pipelined or not self._open:
             self._send_sign_in()
 

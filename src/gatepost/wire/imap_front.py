@@ -23,6 +23,7 @@ from typing import ClassVar
 from gatepost.wire import sasl
 from gatepost.wire.events import Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
 from gatepost.wire.imap_command import MAX_COMMAND, TAG, Command, CommandReader, Fault, LiteralWanted
+from gatepost.wire.imap_id import proxy_ttl
 from gatepost.wire.imap_sasl import BEARER, PASSWORD, SaslExchange
 from gatepost.wire.imap_syntax import (
     ATOM,
@@ -94,6 +95,11 @@ class ImapFront:
         self._credentials: Credentials | None = None
         self.client_id: tuple[tuple[str, str], ...] = ()
         """Fields of the client's last ID command, as it wrote them; untrusted."""
+
+    @property
+    def ttl(self) -> int:
+        """How many proxies may still hand this session on."""
+        return proxy_ttl(self.client_id)
 
     @property
     def rest(self) -> bytes:

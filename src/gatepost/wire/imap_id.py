@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gatepost.wire.events import ClientFacts
+from gatepost.wire.events import FIRST_TTL, ClientFacts
 from gatepost.wire.imap_syntax import ID_NAME_BYTES, ID_VALUE_BYTES, is_quotable, quote
 
-PROXY_TTL = 4
-"""Hops that a chain of proxies may still add; Dovecot starts at five."""
+_TTL = "x-proxy-ttl"
+MAX_TTL_DIGITS = 3
 MAX_CLIENT_ID = 960
 """Bytes of the client's fields: the line stays below 1000 (RFC 2683 section 3.2.1.5), which fits twenty usual ones."""
 
@@ -18,8 +18,24 @@ def origin_id_command(client: ClientFacts) -> bytes:
         fields += [("x-connected-ip", client.local_address), ("x-connected-port", str(client.local_port))]
     if client.session:
         fields.append(("x-session-id", client.session))
-    fields.append(("x-proxy-ttl", str(PROXY_TTL)))
+    fields.append((_TTL, str(client.ttl)))
     return b"ID (%s)" % b" ".join(_pair(*f) for f in fields)
+
+
+def ttl_id_command(ttl: int) -> bytes:
+    """`ID (...)` that says only how many proxies may still hand the session on."""
+    return b"ID (%s)" % _pair(_TTL, str(ttl))
+
+
+def proxy_ttl(fields: tuple[tuple[str, str], ...]) -> int:
+    """How many proxies may still hand on the session of a client whose ID has these fields.
+
+    Anybody is believed, for it can only shorten the way of the own session.
+    """
+    for name, value in fields:
+        if name.lower() == _TTL and value.isascii() and value.isdigit() and len(value) <= MAX_TTL_DIGITS:
+            return min(int(value), FIRST_TTL)
+    return FIRST_TTL
 
 
 def client_id_command(fields: tuple[tuple[str, str], ...]) -> bytes | None:

@@ -22,8 +22,6 @@ from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_COMMAND, MAX_T
 
 MAX_ANSWER = 8192
 """Octets of a server's answer. RFC 2449 allows 512; error texts and challenges of real servers are longer."""
-XCLIENT_TTL = 4
-"""How many proxies behind us may still hand the session on (Dovecot counts it down and stops a loop at 0)."""
 MAX_SESSION = 64
 """Characters of a session id that Dovecot accepts; with a longer one it refuses the whole XCLIENT."""
 
@@ -160,7 +158,8 @@ class Pop3Back:
     def _xclient(self) -> list[bytes]:
         client = self._sign_in.client
         if client is None:
-            return []
+            # A front end takes it without offering it: it believes nothing else that could be said there.
+            return [] if self._sign_in.ttl is None else [b"XCLIENT TTL=%d\r\n" % self._sign_in.ttl]
         if not self._xclient_offered:
             self._note("XCLIENT not offered: the server does not take the client's address from here")
             return []
@@ -223,7 +222,7 @@ def xclient_items(client: ClientFacts) -> list[bytes]:
     items = [b"ADDR=" + address.encode(), b"PORT=%d" % client.port]
     if client.session and len(client.session) <= MAX_SESSION and _fits_word(client.session):
         items.append(b"SESSION=" + client.session.encode())
-    return [*items, b"TTL=%d" % XCLIENT_TTL]
+    return [*items, b"TTL=%d" % client.ttl]
 
 
 def pack_xclient(items: list[bytes]) -> list[bytes]:

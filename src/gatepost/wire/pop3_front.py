@@ -18,15 +18,17 @@ from enum import Enum, auto
 from typing import ClassVar
 
 from gatepost.wire import sasl
-from gatepost.wire.events import Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage
 
 MAX_AUTH_LINE = MAX_INITIAL_RESPONSE + 64
 """Octets of a SASL response, or of `AUTH`, mechanism and initial response in one line (field cases 53, 54)."""
+MAX_TTL_DIGITS = 3
 MAX_COMMANDS = 128
 """Commands of one connection before its sign-in, good ones too: each may draw a longer answer than it costs to send."""
 
+_UNKNOWN = b"Unknown command, or not before the sign-in."
 _CODES = {
     Refusal.WRONG_CREDENTIALS: (b"[AUTH]", "Authentication failed."),
     Refusal.UNAVAILABLE: (b"[SYS/TEMP]", "Your mailbox cannot be reached now, please try again later."),
@@ -98,6 +100,8 @@ class Pop3Front:
         self._server_capabilities = server_capabilities
         self.utf8 = False
         """Whether the client asked for UTF8; the mailbox server must be asked too (`BackSignIn.utf8`)."""
+        self.ttl = FIRST_TTL
+        """How many proxies may still hand this session on."""
         self._state = _State.COMMAND
         self._lines = LineBuffer()
         self._commands = self._bad = self._refused = 0
@@ -195,7 +199,7 @@ class Pop3Front:
         verb, _, argument = line.partition(b" ")
         handle = self._HANDLERS.get(verb.upper())
         if handle is None:
-            return self._bad_command(b"Unknown command, or not before the sign-in.")
+            return self._bad_command(_UNKNOWN)
         return handle(self, argument)
 
     # Answers
@@ -337,6 +341,14 @@ class Pop3Front:
         self.utf8 = True
         return [Send(b"+OK UTF8 enabled.\r\n")]
 
+    def _xclient(self, argument: bytes) -> list[FrontEvent]:
+        """Not offered, and nothing is believed but that fewer proxies may follow: so front ends stop a loop (C11)."""
+        name, _, value = argument.upper().partition(b"=")
+        if name != b"TTL" or not value.isdigit() or len(value) > MAX_TTL_DIGITS:
+            return self._bad_command(_UNKNOWN)
+        self.ttl = min(self.ttl, int(value))
+        return [Send(b"+OK Noted.\r\n")]
+
     def _lang(self, argument: bytes) -> list[FrontEvent]:
         if not argument:
             return [_listing(b"Language listing follows", list(_LANGUAGES))]
@@ -354,6 +366,7 @@ class Pop3Front:
         b"QUIT": _quit,
         b"UTF8": _utf8_command,
         b"LANG": _lang,
+        b"XCLIENT": _xclient,
     }
 
 

@@ -17,7 +17,7 @@ from gatepost.access import listener
 from gatepost.access.admission import Admission
 from gatepost.access.mail_client import MailClientLeg
 from gatepost.directory.port import Verdict
-from gatepost.organization.model import ClientAddress, SignIn, SignInForm, TlsMode, Version
+from gatepost.organization.model import ClientAddress, Endpoint, Protocol, SignIn, SignInForm, Site, TlsMode, Version
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.relay.relay import Relay
 from gatepost.wire.proxy_protocol import encode_v2
@@ -560,3 +560,24 @@ async def test_a_connection_is_counted_once_while_the_leg_takes_over() -> None:
         )
         assert [(await client.line())[:4] for client in clients] == [b"* OK"] * 20
         assert s.admission.sessions == 20
+
+
+async def test_a_loop_of_front_ends_ends_after_five() -> None:
+    """C11: each believes that the mailbox is reached through the next one, which here is itself again and again."""
+    async with stage() as s:
+        port = await s.listen()
+        organization = s.configuration.organization
+        organization.sites["asia"] = Site("asia", through_peer=True)
+        for name, server in s.servers_of_databases():
+            organization.servers[name] = replace(server, site="asia")
+        imap = Endpoint("imap", Protocol.IMAP, "127.0.0.1", port, TlsMode.CLEAR, "front.contoso.com")
+        door = organization.servers["CAS-01"]
+        organization.servers["CAS-03"] = replace(door, name="CAS-03", site="asia", endpoints=(imap,))
+        client = await s.connect(port)
+        await client.line()
+        assert (await client.tagged(LOGIN)).startswith(b"a NO [UNAVAILABLE]")
+        refusals = [line for line in s.log_lines("imap.refused") if line["reason"].startswith("a loop")]
+        assert 1 <= len(refusals) <= 16
+        # Each of four front ends tries twice at most: 1 + 2 + 4 + 8 + 16 sessions, not without end.
+        assert max(int(line["session"].rpartition("-")[2], 16) for line in refusals) <= 31
+        assert not any(server.connections for server in s.servers.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_files import load_example
 
 from gatepost.cli.explain_report import Question, report, text
 from gatepost.cli.main import run
@@ -85,6 +86,7 @@ external_url = "https://www.europe.contoso.com/Microsoft-Server-ActiveSync"
 """
 
 ACTIVESYNC = "/Microsoft-Server-ActiveSync"
+PAGE = Path(__file__).parents[3] / "docs" / "client-access.md"
 Explain = Callable[..., tuple[int, dict[str, Any], list[str]]]
 
 
@@ -223,3 +225,14 @@ def test_health_can_be_told_by_who_knows_it(tmp_path: Path) -> None:
     found = report(organization, Question(user, Protocol.HTTPS, "CAS-01", "/owa"), decision, active, health)
     assert [target.get("health") for target in found["candidates"]] == ["down since 10:00", None]
     assert any(line.endswith("(implicit, peer): down since 10:00") for line in text(found))
+
+
+def test_the_page_for_operators_shows_what_is_printed() -> None:
+    """docs/client-access.md, for user3 of the example with three sites."""
+    organization = load_example("exchange-2010-three-sites.toml").require().organization
+    user = User("user3@contoso.com", Mailbox("DB03"), protocols=frozenset(Protocol))
+    active = ActiveCopy("DB03", "MBX-03", 1)
+    decision = decide(organization, Request(Protocol.HTTPS, "CAS-01", "/owa"), user.mailbox, active)
+    question = Question(user, Protocol.HTTPS, "CAS-01", "/owa")
+    printed = "\n".join(f"    {line}" for line in text(report(organization, question, decision, active)))
+    assert printed in PAGE.read_text()

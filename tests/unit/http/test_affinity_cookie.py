@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from gatepost.access.http import affinity_cookie
 from gatepost.access.http.affinity_cookie import MAX_SERVICES, PURPOSE, AffinityCookie
 from gatepost.access.http.sealed import Sealer
 from gatepost.configuration.settings import OtherKey
@@ -104,3 +105,17 @@ def test_it_survives_a_change_of_the_certificate() -> None:
     new = AffinityCookie(OTHER, [OtherKey(KEY, until)])
     assert new.kept(made(), ALICE, "owa", SERVERS, NOW) == "CAS-02"
     assert new.kept(made(), ALICE, "owa", SERVERS, NOW + 3600) is None
+
+
+def test_what_is_remembered_of_a_cookie_counts_for_the_same_question_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user, its service, and among the candidates of the moment; and no more of it than there is room for."""
+    cookie, value = AffinityCookie(KEY), made()
+    for _ in range(2):
+        assert cookie.kept(value, ALICE, "owa", SERVERS, NOW) == "CAS-02"
+        assert cookie.kept(value, BOB, "owa", SERVERS, NOW) is None
+        assert cookie.kept(value, ALICE, "ecp", SERVERS, NOW) is None
+        assert cookie.kept(value, ALICE, "owa", ["CAS-01", "CAS-03"], NOW) is None
+    monkeypatch.setattr(affinity_cookie, "MAX_KNOWN", 3)
+    for _ in range(10):
+        assert cookie.kept(made(), ALICE, "owa", SERVERS, NOW) == "CAS-02"
+        assert len(cookie._known) <= 3

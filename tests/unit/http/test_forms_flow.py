@@ -650,6 +650,8 @@ async def test_secrets_are_in_no_log_line_and_no_words(world: FormsWorld, browse
 
 # --- signing out
 
+VISIT = ("Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+
 
 @pytest.mark.parametrize("path", ["/owa/logoff", "/owa/logoff.owa"])
 async def test_signing_out_ends_the_sign_in_everywhere(world: FormsWorld, browser: Browser, path: str) -> None:
@@ -657,13 +659,15 @@ async def test_signing_out_ends_the_sign_in_everywhere(world: FormsWorld, browse
     await browser.sign_in()
     browser.jar[AFFINITY.decode()] = "x"
     copy = dict(browser.jar)
-    assert await browser.ask(path, "Sec-Fetch-Site: same-origin") == 200
+    assert await browser.ask(path, *VISIT) == 200
     assert "You are signed out" in browser.text
     assert SIGN_IN.decode() not in browser.jar
     assert AFFINITY.decode() not in browser.jar
     assert "Sign in again" in browser.text
-    assert await Browser(world, dict(copy)).ask("/owa/") == 302
-    assert await Browser(FormsWorld(shared=world.shared), dict(copy)).ask("/owa/") == 302
+    for place in (world, FormsWorld(shared=world.shared)):
+        thief = Browser(place, dict(copy))
+        assert await thief.ask("/owa/") == 302
+        assert thief.fields["location"].endswith("reason=1")
     assert world.shared.out == {next(iter(world.shared.out)): world.wall + 300 + 1.5 * 900}
     assert world.log.of("forms.signed_out")[0]["user"] == "alice"
 
@@ -677,9 +681,20 @@ async def test_a_sign_out_ends_what_connections_remember(world: FormsWorld, brow
     assert not world.flow().still_good(signed, world.wall)
 
 
-@pytest.mark.parametrize("lines", [(), ("Sec-Fetch-Site: cross-site",), ("Sec-Fetch-Site: same-site",)])
-async def test_another_sites_link_signs_nobody_out(world: FormsWorld, browser: Browser, lines: tuple[str, ...]) -> None:
-    """It leads to a button; the button works."""
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ("Sec-Fetch-Site: cross-site", *VISIT[1:]),
+        ("Sec-Fetch-Site: same-site", *VISIT[1:]),
+        (VISIT[0], "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"),
+        (VISIT[0], "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"),
+        (*VISIT, "Sec-Purpose: prefetch;prerender"),
+        (*VISIT, "Purpose: prefetch"),
+    ],
+)
+async def test_only_a_visit_signs_out(world: FormsWorld, browser: Browser, lines: tuple[str, ...]) -> None:
+    """Another site's link, a picture in a message, a page fetched ahead: a button, which works."""
     await browser.sign_in()
     assert await browser.ask("/owa/logoff", *lines) == 200
     assert "Sign out?" in browser.text
@@ -704,6 +719,6 @@ async def test_another_sites_form_signs_nobody_out(world: FormsWorld, browser: B
 
 async def test_signing_out_without_a_sign_in(world: FormsWorld, browser: Browser) -> None:
     """Nothing to void; the page comes."""
-    assert await browser.ask("/owa/logoff", "Sec-Fetch-Site: none") == 200
+    assert await browser.ask("/owa/logoff", "Sec-Fetch-Site: none", *VISIT[1:]) == 200
     assert "You are signed out" in browser.text
     assert world.shared.out == {}

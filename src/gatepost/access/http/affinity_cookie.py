@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -20,6 +20,8 @@ from gatepost.wire.http_cookies import AFFINITY, set_line
 PURPOSE = b"affinity"
 MAX_SERVICES = 8
 """Services of one user that have a server remembered; the one chosen longest ago goes first."""
+MAX_KNOWN = 5_000
+"""What cookies kept, remembered so that they need not be opened with each request; half a KiB each."""
 _SALT_BYTES = 16
 _DIGEST_BYTES = 16
 
@@ -43,17 +45,27 @@ class AffinityCookie:
         self._sealer = Sealer([private_key], PURPOSE, also_opens)
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(_Kept).decode
+        self._known: dict[tuple[bytes, str, str], str] = {}
+        """Servers by value, user and service. It outlives a key that opens no more: it is a wish among candidates."""
 
-    def kept(self, value: bytes, user: str, service: str, candidates: Iterable[str], now: float) -> str | None:
+    def kept(self, value: bytes, user: str, service: str, candidates: Collection[str], now: float) -> str | None:
         """Which of `candidates` (servers' names) `user` was given for `service`; None if none, or not by us.
 
         `now` is in seconds since 1970.
         """
+        known = self._known.get((value, user, service))
+        if known is not None and known in candidates:
+            return known
         kept = self._open(value, user, now)
         wanted = kept.servers.get(service) if kept is not None else None
         if kept is None or wanted is None:
             return None
-        return next((name for name in candidates if _digest(kept.salt, b"server", name) == wanted), None)
+        found = next((name for name in candidates if _digest(kept.salt, b"server", name) == wanted), None)
+        if found is not None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[value, user, service] = found
+        return found
 
     def line(self, value: bytes, user: str, service: str, server: str, now: float) -> bytes:
         """The Set-Cookie line by which `user` stays with `server` for `service`; what `value` kept for others stays."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 
 
@@ -14,7 +13,7 @@ def read_basic(value: bytes | None) -> tuple[str, str] | None:
     if value is None or value[:6].lower() != b"basic ":
         return None
     try:
-        decoded = base64.b64decode(value[6:].strip(), validate=True)
+        decoded = binascii.a2b_base64(value[6:].strip(), strict_mode=True)
     except binascii.Error:
         return None
     try:
@@ -22,14 +21,14 @@ def read_basic(value: bytes | None) -> tuple[str, str] | None:
     except UnicodeDecodeError:
         text = decoded.decode("latin-1")
     name, colon, password = text.partition(":")
-    if not colon or not name or any(c in text for c in "\0\r\n"):
+    if not colon or not name or "\0" in text or "\r" in text or "\n" in text:
         return None
     return name, password
 
 
 def basic_line(name: str, password: str) -> bytes:
     """The Authorization line, with its end, for a server."""
-    return b"Authorization: Basic %b\r\n" % base64.b64encode(f"{name}:{password}".encode())
+    return b"Authorization: Basic %b\r\n" % binascii.b2a_base64(f"{name}:{password}".encode(), newline=False)
 
 
 def name_line(header: str, name: str) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
@@ -20,26 +21,12 @@ MAX_TRIED = 3
 """Candidates tried for one request: each may take `connect_seconds`, and the client waits."""
 
 
-class AllHealthy:
-    """Stands in for the health service where nobody watches: every server is tried."""
-
-    def healthy(self, _server: str, _service: str) -> bool:
-        """Always."""
-        return True
-
-    def connected(self, _server: str, _service: str) -> None:
-        """Nobody keeps it."""
-
-    def failed(self, _server: str, _service: str, _client: str, _reason: str) -> None:
-        """Nobody keeps it."""
-
-
 class Choice:
     """The order in which a request tries its candidates, and what to remember of the one that takes it."""
 
     __slots__ = ("_affinity", "_device", "_kept", "_targets", "_tried")
 
-    def __init__(self, affinity: Affinity, targets: list[Target], kept: str | None, device: str) -> None:
+    def __init__(self, affinity: Affinity, targets: Iterator[Target], kept: str | None, device: str) -> None:
         self._affinity = affinity
         self._targets = targets
         self._kept = kept
@@ -48,10 +35,8 @@ class Choice:
 
     def next(self) -> Target | None:
         """The next server to try, None when there are no more."""
-        if self._tried >= min(len(self._targets), MAX_TRIED):
-            return None
         self._tried += 1
-        return self._targets[self._tried - 1]
+        return next(self._targets, None) if self._tried <= MAX_TRIED else None
 
     def taken(self, exchange: Exchange, target: Target) -> bytes:
         """`target` answers: a `Set-Cookie` line where the client is to remember it, or nothing."""
@@ -66,7 +51,7 @@ class Choice:
         cookie = door.affinity_cookie
         if cookie is not None and self._affinity in _BY_COOKIE:
             value = exchange.leg.own_cookies.get(AFFINITY, b"")
-            return cookie.line(value, exchange.user_name, exchange.kind[1], target.server, door.forms.clock())
+            return cookie.line(value, exchange.user_name, exchange.asked.service, target.server, door.forms.clock())
         return b""
 
 
@@ -78,7 +63,7 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
     kept: str | None = None
     device = ""
     if affinity is Affinity.FIRST_SERVER:
-        device = device_key(exchange.identity.user.name, exchange.query)
+        device = device_key(exchange.identity.user.name, exchange.asked.query)
         state = door.shared_state
         if state is not None:
             kept = state.known_server(device)
@@ -88,13 +73,23 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
     elif affinity in _BY_COOKIE and door.affinity_cookie is not None:
         value = leg.own_cookies.get(AFFINITY, b"")
         names = [target.server for target in decision.candidates]
-        kept = door.affinity_cookie.kept(value, exchange.user_name, exchange.kind[1], names, door.forms.clock())
+        kept = door.affinity_cookie.kept(value, exchange.user_name, exchange.asked.service, names, door.forms.clock())
     return _ordered(exchange, decision, kept, device)
 
 
 def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Choice:
+    return Choice(decision.affinity, _in_order(exchange, decision, kept, device), kept, device)
+
+
+def _in_order(exchange: Exchange, decision: Serve | Proxy, kept: str | None, device: str) -> Iterator[Target]:
+    """The candidates. The rest is put in order only when the kept one does not take the request."""
     door = exchange.leg.door
-    service = exchange.kind[1]
+    service = exchange.asked.service
+    first = None
+    if kept is not None and door.health.healthy(kept, service):
+        first = next((target for target in decision.candidates if target.server == kept), None)
+        if first is not None:
+            yield first
     by_name = {target.server: target for target in decision.candidates}
     names = order(
         list(by_name),
@@ -105,7 +100,9 @@ def _ordered(exchange: Exchange, decision: Serve | Proxy, kept: str | None, devi
         turn=0 if kept is not None else door.turn(),
         healthy=lambda server: door.health.healthy(server, service),
     )
-    return Choice(decision.affinity, [by_name[name] for name in names], kept, device)
+    for name in names:
+        if by_name[name] is not first:
+            yield by_name[name]
 
 
 async def _first(exchange: Exchange, decision: Serve | Proxy, device: str, state: SharedState) -> None:

@@ -19,6 +19,7 @@ from gatepost.wire.http_head import END, MAX_TARGET, HeadFault
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
+    from gatepost.access.http.asked import Asked
     from gatepost.access.http.door import HttpDoor
     from gatepost.access.http.forms.signed import Signed
     from gatepost.access.http.identity import Identity
@@ -33,9 +34,9 @@ class HttpClientLeg(HttpConnection):
     """One client connection."""
 
     __slots__ = (
-        "_ahead", "_dropped", "_looping", "_written_full", "authorization", "cookie_field", "cookies", "credentials",
-        "forwarded", "identity", "last_host", "last_path", "last_target", "lines_for", "max_head", "origin",
-        "own_cookies", "sign_in_line", "signed",
+        "_ahead", "_dropped", "_looping", "_written_full", "asked", "asked_host", "asked_target", "asked_under",
+        "authorization", "cookie_field", "cookies", "credentials", "forwarded", "identity", "max_head", "origin",
+        "own_cookies", "signed",
     )  # fmt: skip
 
     is_peer = False
@@ -55,13 +56,12 @@ class HttpClientLeg(HttpConnection):
         """What our sign-in cookie in it says, where it is good."""
         self.identity: Identity | None = None
         """Who the last request was from."""
-        self.sign_in_line = b""
-        self.lines_for: tuple[object, object] = (None, None)
         self.forwarded = b""
-        self.last_host: bytes | None = None
-        self.last_target = b""
-        self.last_path = (b"", b"", "")
-        """Path, query and route of a request for `last_target` at `last_host`."""
+        self.asked: Asked | None = None
+        """What `asked_target` at `asked_host` asks for under the configuration `asked_under`; None: nothing of ours."""
+        self.asked_host: bytes | None = None
+        self.asked_target = b""
+        self.asked_under: object = None
         self.origin = b""
         self.max_head = door.limits.http_head_bytes
         self._ahead = False

@@ -25,7 +25,7 @@ class Destination:
     """One virtual directory of one server, as the data path needs it. `fault`: why it cannot be used, or empty."""
 
     __slots__ = (
-        "_origins", "_peer_lines", "fault", "host", "inner", "inner_origin", "outer", "pool", "response_lines",
+        "_origins", "_peer_lines", "fault", "host", "inner", "inner_origin", "outer", "peer", "pool", "response_lines",
         "server", "target", "tell_at", "with_header",
     )  # fmt: skip
 
@@ -34,6 +34,7 @@ class Destination:
         assert directory is not None
         url = urlsplit(target.url or directory.internal_url or "")
         self.target = target
+        self.peer = target.peer
         self.server = server
         self.pool = pool
         self.tell_at = 0.0
@@ -75,13 +76,11 @@ class Destination:
         return ""
 
     def lines_about(self, kept: dict[bytes, bytes]) -> bytes:
-        """What a response says of the servers that it came from (SPEC C14), up to and with `request-id: `.
+        """What a peer's response says of the servers that it came from (SPEC C14), up to and with `request-id: `.
 
-        `kept` is of the server's response. A peer's word for the mailbox server counts, if it is a name; the front end
+        `kept` is of its response. A peer's word for the mailbox server counts, if it is a name; the front end
         that a client is told of is the one that it talks to.
         """
-        if not self.target.peer:
-            return self.response_lines
         served = kept.get(SERVED_BY, b"")
         if _SERVER_NAME.fullmatch(served) is None:
             return self.response_lines

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
-from gatepost.access.health import HealthService
+from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
 from gatepost.access.http.autodiscover.service import Autodiscover
-from gatepost.access.http.choosing import AllHealthy
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
@@ -38,8 +38,8 @@ from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
     from gatepost.access.http.collected import Collected
-    from gatepost.access.http.exchange import Exchange
     from gatepost.access.http.peer import PeerEntrance
+    from gatepost.access.http.refusable import Refusable
 
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at; no timer is made for a request."""
@@ -77,6 +77,7 @@ class HttpDoor:
         *,
         shared_state: SharedState | None = None,
         health: HealthService | None = None,
+        stores_fault: Callable[[], str] = str,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -85,7 +86,9 @@ class HttpDoor:
         self.shared_state = shared_state
         """What all front ends know of devices and sign-outs; None: this one is alone."""
         self.health = health or AllHealthy()
-        """Which servers are up; None: all are."""
+        """Which servers are up."""
+        self.stores_fault = stores_fault
+        """Why nobody can be signed in or routed now; empty: all is well."""
         self.draining = False
         self.response_rules = response_rules()
         self.peer_response_rules = response_rules(peer=True)
@@ -205,6 +208,14 @@ class HttpDoor:
             for what, number in connections.counters().items()
         }
 
+    def server_dead(self, name: str) -> None:
+        """Probes have found a service of that server dead: requests that wait for it need not, if another has it."""
+        for leg in list(self._legs):
+            exchange = leg.exchange
+            if isinstance(exchange, Exchange) and exchange.server_name == name:
+                if not self.health.healthy(name, exchange.asked.service):
+                    exchange.server_dead()
+
     # --- for the legs
 
     def enter(self, leg: HttpClientLeg) -> bool:
@@ -241,7 +252,7 @@ class HttpDoor:
         )
 
     def refused(
-        self, leg: HttpClientLeg, status: int, reason: str, exchange: Exchange | Collected | None = None
+        self, leg: HttpClientLeg, status: int, reason: str, exchange: Refusable | Collected | None = None
     ) -> None:
         """A request was refused or failed: one log line each, when it happens (field case 101)."""
         # Between us and the servers something is wrong: the operator must see it.
@@ -267,7 +278,7 @@ class HttpDoor:
         )
 
     def request_done(
-        self, leg: HttpClientLeg, status: int, path: str, exchange: Exchange | Collected | None = None
+        self, leg: HttpClientLeg, status: int, path: str, exchange: Refusable | Collected | None = None
     ) -> None:
         """The line for a request, where the configuration wants one."""
         self.log.info(

@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access.http import choosing, request_head
-from gatepost.access.http.answers import RETRY_SECONDS
 from gatepost.access.http.choosing import Choice
-from gatepost.access.http.identity import Identity
 from gatepost.access.http.redirects import redirect
-from gatepost.access.http.refusals import refusal, status_of
+from gatepost.access.http.refusable import Refusable
+from gatepost.access.http.refusals import status_of
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
 from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, Refuse, Serve, Target
@@ -24,8 +23,8 @@ from gatepost.wire.http_fields import passed_value
 from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 
 if TYPE_CHECKING:
+    from gatepost.access.http.asked import Asked
     from gatepost.access.http.client_leg import HttpClientLeg
-    from gatepost.access.http.destination import Destination
     from gatepost.access.http.pool import Pool
     from gatepost.access.http.server_leg import HttpServerLeg
     from gatepost.access.http.slots import Slots
@@ -40,42 +39,26 @@ _HTTPS = Protocol.HTTPS
 _NOT_OURS = (Redirect, Refuse)
 
 
-class Exchange:
+class Exchange(Refusable):
     """One request and its response. `over` is set when nothing may happen for it any more."""
 
     __slots__ = (
-        "_again", "_choice", "_extra", "_framing", "_has_slot", "_head", "_keep", "_path", "_response_begun", "_server",
-        "_server_slow", "_status", "_verbatim", "_waits_for", "collected", "destination", "identity", "kind", "leg",
-        "mailbox", "over", "query", "route",
+        "_again", "_choice", "_framing", "_has_slot", "_head", "_keep", "_server_slow", "_status", "_waits_for",
+        "collected", "mailbox", "over",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        leg: HttpClientLeg,
-        path: bytes,
-        query: bytes,
-        route: str,
-        kind: tuple[PathClass, str],
-        *,
-        verbatim: bool = False,
-    ) -> None:
-        """`route` decides where to, `kind` is its class and service. `verbatim`: the server gets `path` as it is."""
+    mailbox: Mailbox
+    """Whose server the request goes to: the user's own, or another that the request names."""
+
+    def __init__(self, leg: HttpClientLeg, asked: Asked) -> None:
         self.leg = leg
+        self.asked = asked
         self.over = False
-        self.kind = kind
-        self.query = query
-        self.route = route
         self.collected: bytes | None = None
         """The whole body, where it was wanted before the decision."""
-        self.destination: Destination
-        self.identity: Identity
-        self.mailbox: Mailbox
-        """Whose server the request goes to: the user's own, or another that the request names."""
-        self._path = path
-        self._verbatim = verbatim
         self._choice: Choice | None = None
         self._extra = b""
-        self._server: HttpServerLeg | None = None
+        self._server = None
         self._head = b""
         self._again = 0
         self._framing = Framing.AS_IS
@@ -85,11 +68,6 @@ class Exchange:
         self._status = 0
         self._has_slot = False
         self._waits_for: Slots | Pool | None = None
-
-    @property
-    def server_name(self) -> str:
-        """Name of the server that the request goes to; empty while it is not decided."""
-        return self.destination.server.name if hasattr(self, "destination") else ""
 
     @property
     def takes_body(self) -> bool:
@@ -107,8 +85,8 @@ class Exchange:
         """`identity` and `mailbox` are known: find the server."""
         leg = self.leg
         mailbox = self.mailbox
-        route = self.route
-        if self.kind[0] is PathClass.DEVICE:
+        route = self.asked.route
+        if self.asked.kind is PathClass.DEVICE:
             version = passed_value(leg.reader.passed, b"ms-asprotocolversion")
             follows = follows_451(version)
             decision = leg.door.router.decide(_HTTPS, mailbox, route, follows_451=follows, from_peer=leg.is_peer)
@@ -140,9 +118,10 @@ class Exchange:
         if destination.fault:
             self.refuse(503, destination.fault)
             return
-        path = self._path if self._verbatim else destination.server_path(self._path)
+        asked = self.asked
+        path = asked.path if asked.verbatim else destination.server_path(asked.path)
         try:
-            self._head = request_head.build(self, path, self.query)
+            self._head = request_head.build(self, path, asked.query)
         except HeadFault as fault:
             self.refuse(fault.status, fault.reason, close=fault.status == 400)
             return
@@ -162,20 +141,23 @@ class Exchange:
 
     def _not_ours(self, decision: Redirect | Refuse) -> None:
         if isinstance(decision, Redirect):
-            status, fields, kind, body = redirect(self.leg, decision, self._path, self.query)
+            status, fields, kind, body = redirect(self.leg, decision, self.asked.path, self.asked.query)
             self.end()
             self.leg.answer(status, body, fields=fields + self._extra, content_type=kind)
             return
-        status = status_of(decision.cause, self.kind[0])
+        status = status_of(decision.cause, self.asked.kind)
         self.refuse(status, decision.message, cause=decision.cause, told=decision.message)
 
     # --- waiting (the slots' and the pool's side)
 
     def enter(self) -> None:
         """Go on when this worker has room for one more request (SPEC B4)."""
-        slots = self._waits_for = self.leg.door.slots
+        slots = self.leg.door.slots
         if slots.enter(self.identity.user.name, self):
-            self.let_in()
+            self._has_slot = True
+            self.decide()
+        elif not self.over:
+            self._waits_for = slots
 
     def let_in(self) -> None:
         """There is room now."""
@@ -196,9 +178,7 @@ class Exchange:
             return
         if refused:
             self._tell_failure(reason)
-            following = self._choice.next() if self._choice is not None else None
-            if following is not None:
-                self._go(following)
+            if self._try_next():
                 return
             if self._choice is None and not self._again and self._moved():
                 self._again = 1
@@ -207,16 +187,24 @@ class Exchange:
         cause = Cause.NO_ANSWER if refused else Cause.BUSY
         self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
 
+    def _try_next(self) -> bool:
+        """Go to the next candidate; False: there is none."""
+        following = self._choice.next() if self._choice is not None else None
+        if following is None:
+            return False
+        self._go(following)
+        return True
+
     def _tell_failure(self, reason: str) -> None:
         leg = self.leg
         destination = self.destination
         destination.tell_at = 0.0
-        leg.door.health.failed(destination.server.name, self.kind[1], leg.address[0], reason)
+        leg.door.health.failed(destination.server.name, self.asked.service, leg.address[0], reason)
 
     def _moved(self) -> bool:
         """Whether the decision is another one by now."""
         leg = self.leg
-        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.route, from_peer=leg.is_peer)
+        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.asked.route, from_peer=leg.is_peer)
         return isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name
 
     # --- the request
@@ -262,8 +250,8 @@ class Exchange:
         now = leg.door.loop.time()
         if now >= destination.tell_at:
             destination.tell_at = now + TELL_SECONDS
-            leg.door.health.connected(destination.server.name, self.kind[1])
-        if destination.target.peer and (refused := peer_refusal(reader.kept, status)) is not None:
+            leg.door.health.connected(destination.server.name, self.asked.service)
+        if destination.peer and (refused := peer_refusal(reader.kept, status)) is not None:
             self.refuse(*refused)
             return False
         if status == 401 or status == 407:
@@ -306,9 +294,10 @@ class Exchange:
             leg.pinned = server
         else:
             server.pool.give_back(server, leg.door.loop.time())
-        self._leave()
+        self._has_slot = False
+        leg.door.slots.leave()
         if leg.door.log_requests:
-            leg.door.request_done(leg, self._status, self.route, self)
+            leg.door.request_done(leg, self._status, self.asked.route, self)
         leg.exchange_over(keep=self._keep and self._framing is not Framing.UNTIL_CLOSE)
 
     def switched(self, server: HttpServerLeg, reader: ResponseReader, rest: bytes) -> None:
@@ -326,7 +315,7 @@ class Exchange:
         leg.write(b"".join(head))
         if leg.door.log_requests:
             self._status = 101
-            leg.door.request_done(leg, self._status, self.route, self)
+            leg.door.request_done(leg, self._status, self.asked.route, self)
         self.over = True
         self._server = None
         self._leave()
@@ -350,51 +339,14 @@ class Exchange:
             self.decide()
         else:
             self._tell_failure(reason)
+            if lost is not None and self._may_repeat() and self._try_next():
+                return
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 
     def _may_repeat(self) -> bool:
         reader = self.leg.reader
         return reader.method in REPEATABLE and not reader.length and not reader.chunked
-
-    def fail(self, status: int, reason: str, *, close: bool) -> None:
-        """The exchange cannot go on through the client's fault."""
-        leg = self.leg
-        if self._response_begun:
-            self.end()
-            leg.abort(reason)
-        else:
-            self.refuse(status, reason, close=close)
-
-    def refuse(
-        self, status: int, reason: str, *, cause: Cause | None = None, told: str = "", close: bool = False
-    ) -> None:
-        """End the exchange with an answer in the form that this kind of client understands, and a log line.
-
-        `reason` is for the log; the client is `told` only what names no secret of ours.
-        """
-        self.end()
-        leg = self.leg
-        leg.door.refused(leg, status, reason, self)
-        accept = passed_value(leg.reader.passed, b"accept") or b""
-        status, fields, kind, body = refusal(
-            self.kind[0], self.kind[1], status, cause, told, RETRY_SECONDS, accept, leg.reader.method
-        )
-        leg.answer(status, body, fields=fields + self._extra, content_type=kind, close=close)
-
-    def expired(self) -> None:
-        """The time for the response, or for the next piece of a body, is over."""
-        if self._response_begun:
-            self.end()
-            self.leg.abort("a body stood still")
-        elif self.leg.body is not None and self._server is not None:
-            self.refuse(408, "the body took too long", close=True)
-        else:
-            self.refuse(503, "no response in time", cause=Cause.NO_ANSWER)
-
-    def client_gone(self) -> None:
-        """The client has closed: the server need not go on (field case 21)."""
-        self.end()
 
     def end(self) -> None:
         """Nothing more may happen for this exchange; a connection with an open request is closed."""
@@ -423,19 +375,3 @@ class Exchange:
         """The client has too much of the response waiting, or takes it again."""
         if self._server is not None:
             self._server.pause() if slow else self._server.resume()
-
-    # --- the log
-
-    @property
-    def user_name(self) -> str:
-        """Canonical name of the user, once signed in."""
-        return self.identity.user.name if hasattr(self, "identity") else ""
-
-    @property
-    def request_id(self) -> str:
-        """The id that server and client were given."""
-        return self.leg.request_id().decode()
-
-    def add_fields(self, fields: bytes) -> None:
-        """Complete header lines for the response, such as a renewed cookie."""
-        self._extra += fields

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from gatepost.access import tasks
 from gatepost.access.http import health_page, onward, well_known
 from gatepost.access.http.answers import RETRY_AFTER, challenge
+from gatepost.access.http.asked import Asked
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forwarded import forwarded_lines
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
-from gatepost.organization.model import AuthenticationMethod, PathClass, Protocol
+from gatepost.organization.model import AuthenticationMethod, Protocol
 from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
-from gatepost.wire.http_path import read_path
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
@@ -36,37 +36,40 @@ def begin(leg: HttpClientLeg) -> None:
     expect = kept.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
         raise HeadFault(417, "unknown expectation")
-    # Clients ask the same of the same host again and again: what was read and found to be routed is remembered.
-    if reader.target == leg.last_target and host == leg.last_host:
-        path, query, route = leg.last_path
+    # Clients ask the same of the same host again and again.
+    if reader.target == leg.asked_target and host == leg.asked_host and leg.asked_under is door.configuration:
+        asked = leg.asked
     else:
-        target = split_target(reader.target, host, http_1_0=reader.http_1_0)
-        if target == b"*":
-            leg.answer(204 if reader.method == b"OPTIONS" else 400)
-            return
-        path, query, route = read_path(target)
-        leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
-        if not leg.is_peer:
-            leg.forwarded = forwarded_lines(leg.address[0], host or door.default_host, tls=leg.tls)
-        if host is not None and not _concerns_us(leg, route):
-            leg.last_host, leg.last_target, leg.last_path = host, reader.target, (path, query, route)
+        asked = _read_target(leg, host)
+    if asked is None:
+        leg.answer(204 if reader.method == b"OPTIONS" else 400)
+        return
     if not leg.tls and not door.clear_passwords:
-        leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), path, query))
+        leg.answer(308, b"", fields=b"Location: %b%b%b\r\n" % (door.secure_origin(host), asked.path, asked.query))
         return
     cookie = kept.get(b"cookie")
     if cookie != leg.cookie_field:
         _read_cookies(leg, cookie)
-    if route is not leg.last_path[2] and _answered_by_us(leg, route, query):
-        return
-    _identify(leg, path, query, route)
+    if not asked.ours or not _answered_by_us(leg, asked):
+        _identify(leg, asked)
 
 
-def _concerns_us(leg: HttpClientLeg, route: str) -> bool:
-    return well_known.concerns(route) or leg.door.forms.concerns(route) or health_page.concerns(route)
+def _read_target(leg: HttpClientLeg, host: bytes | None) -> Asked | None:
+    """What the request asks for; None: the server itself (`*`). Raises `HeadFault`."""
+    reader, door = leg.reader, leg.door
+    target = split_target(reader.target, host, http_1_0=reader.http_1_0)
+    if leg.asked_under is not door.configuration or host != leg.asked_host:
+        leg.origin = b"%b://%b" % (b"https" if leg.tls else b"http", host or door.default_host)
+        if not leg.is_peer:
+            leg.forwarded = forwarded_lines(leg.address[0], host or door.default_host, tls=leg.tls)
+    leg.asked = None if target == b"*" else Asked(door, target)
+    leg.asked_target, leg.asked_host, leg.asked_under = reader.target, host, door.configuration
+    return leg.asked
 
 
-def _answered_by_us(leg: HttpClientLeg, route: str, query: bytes) -> bool:
+def _answered_by_us(leg: HttpClientLeg, asked: Asked) -> bool:
     """Pages that need nobody signed in. Peers ask for none of them but health."""
+    route, query = asked.route, asked.query
     if health_page.concerns(route) and health_page.answer(leg, route):
         return True
     if leg.is_peer:
@@ -83,29 +86,29 @@ def _read_cookies(leg: HttpClientLeg, field: bytes | None) -> None:
     leg.signed = None
 
 
-def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None:
+def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     """Whose request is it? Everything from here on has somebody to answer for it."""
     door = leg.door
-    kind = door.router.path_class(route)
     if leg.is_peer:
         asserted = leg.peer_identity()
         if asserted is not None:
-            onward.go(_exchange(leg, path, query, route, kind), asserted)
+            leg.exchange = Exchange(leg, asked)
+            onward.go(leg.exchange, asserted)
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
-    if value and _by_cookie(leg, value, path, query, route, kind):
+    if value and _by_cookie(leg, value, asked):
         return
     authorization = leg.reader.kept.get(b"authorization")
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
-    page = door.forms.directory_of(route)
+    page = asked.page
     if credentials is None or (page is not None and AuthenticationMethod.BASIC not in page.authentication):
-        if page is None or not door.forms.ask(leg, path, query, door.forms.why(value)):
+        if page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
             ask_to_sign_in(leg, "no credentials")
         return
-    exchange = _exchange(leg, path, query, route, kind)
+    exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
     result = door.sign_in.password_now(name, password, _HTTPS)
     if result is None:
@@ -116,9 +119,7 @@ def _identify(leg: HttpClientLeg, path: bytes, query: bytes, route: str) -> None
         _judged(exchange, result, door.loop.time(), password)
 
 
-def _by_cookie(
-    leg: HttpClientLeg, value: bytes, path: bytes, query: bytes, route: str, kind: tuple[PathClass, str]
-) -> bool:
+def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
     """Whether the sign-in cookie says whose request it is; False: it is void."""
     forms = leg.door.forms
     now = forms.clock()
@@ -127,19 +128,13 @@ def _by_cookie(
         signed = leg.signed = forms.identity(leg, value)
         if signed is None:
             return False
-    exchange = _exchange(leg, path, query, route, kind)
+    exchange = leg.exchange = Exchange(leg, asked)
     if signed.identity is not None:
-        exchange.add_fields(forms.renewal(signed, query, now))
+        exchange.add_fields(forms.renewal(signed, asked.query, now))
         onward.go(exchange, signed.identity)
     else:
         _judged(exchange, signed.result, leg.door.loop.time(), "")
     return True
-
-
-def _exchange(leg: HttpClientLeg, path: bytes, query: bytes, route: str, kind: tuple[PathClass, str]) -> Exchange:
-    jmap = leg.door.jmap_path if route == well_known.JMAP else None
-    exchange = leg.exchange = Exchange(leg, path, query, jmap or route, kind, verbatim=jmap is not None)
-    return exchange
 
 
 def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:

@@ -1,18 +1,83 @@
-"""Health pages for the balancer in front (SPEC V2)."""
+"""Health pages for the balancer in front, and for other front ends: `/<service>/healthcheck.htm` (SPEC V2).
+
+As the source system has them: made in memory, nobody signs in, 200 with `200 OK<br/>` and the server's name when the
+service can really be served, 503 when not. The reason names no other machine: anybody may ask.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gatepost.access.http.answers import RETRY_AFTER
+from gatepost.access.probes import HEALTH_PAGE
+from gatepost.organization.model import Organization, Role, Server, VirtualDirectory
+
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
+    from gatepost.access.http.door import HttpDoor
+
+DRAINING = "this server is going down"
+NO_SERVER = "no server of this service answers"
+_HTML = b"text/html; charset=utf-8"
 
 
 def concerns(route: str) -> bool:
     """Whether a path asks for the health of a service."""
-    return route.endswith("/healthcheck.htm")
+    return route.endswith(HEALTH_PAGE)
 
 
-def answer(_leg: HttpClientLeg, _route: str) -> bool:
+def answer(leg: HttpClientLeg, route: str) -> bool:
     """Answer it; False: no such page here."""
-    return False
+    door = leg.door
+    path = route.removesuffix(HEALTH_PAGE).casefold() or "/"
+    directory = next((d for d in door.configuration.organization.virtual_directories if _is_at(d, path)), None)
+    if directory is None:
+        return False
+    if leg.reader.method not in {b"GET", b"HEAD"}:
+        leg.answer(405, fields=b"Allow: GET, HEAD\r\n")
+        return True
+    reason = why_not(door, path)
+    if reason:
+        leg.answer(503, f"503 {reason}<br/>".encode(), fields=RETRY_AFTER, content_type=_HTML)
+    else:
+        leg.answer(200, f"200 OK<br/>{door.configuration.server.fqdn}".encode(), content_type=_HTML)
+    return True
+
+
+def why_not(door: HttpDoor, path: str) -> str:
+    """Why the service at the case-folded `path` cannot be served now; empty: it can."""
+    if door.draining:
+        return DRAINING
+    fault = door.stores_fault()
+    if fault:
+        return fault
+    servers = offering(door.configuration.organization, door.configuration.server, path)
+    return "" if any(door.health.healthy(server, service) for server, service in servers) else NO_SERVER
+
+
+def offering(organization: Organization, front_end: Server, path: str) -> list[tuple[str, str]]:
+    """The servers that could serve the case-folded `path` for this front end, each with its service's word.
+
+    Other front ends count only where no server is reached straight: two that judged themselves by each other would
+    never come up again.
+    """
+    straight: list[tuple[str, str]] = []
+    through: dict[tuple[str, str], None] = {}
+    for directory in organization.virtual_directories:
+        server = organization.servers.get(directory.server)
+        if server is None or server.name == front_end.name or not _is_at(directory, path):
+            continue
+        service = directory.service.casefold()
+        site = organization.sites.get(server.site)
+        if site is not None and site.through_peer and server.site != front_end.site:
+            peers = organization.client_access_by_site.get(server.site, ())
+            through.update(((peer.name, service), None) for peer in peers if peer.peer_endpoint is not None)
+        elif server.peer_endpoint is not None and Role.MAILBOX not in server.roles:
+            through[server.name, service] = None
+        else:
+            straight.append((server.name, service))
+    return straight or list(through)
+
+
+def _is_at(directory: VirtualDirectory, path: str) -> bool:
+    return directory.path.casefold() == path

@@ -20,7 +20,7 @@ class Way(Enum):
 
 @dataclass(eq=False, slots=True)  # not frozen, which would make it three times as dear to build
 class Identity:
-    """A signed-in user; never changed, and only compared by `is`.
+    """A signed-in user; only compared by `is`, and never changed but for `line`, which is worked out once.
 
     `password` is empty where it does not travel: a cookie without one, an assertion.
     """
@@ -30,3 +30,6 @@ class Identity:
     password: str = field(default="", repr=False)
     via: tuple[str, ...] = ()
     """Front ends that the request has passed already."""
+    line: bytes = field(default=b"", repr=False)
+    """By which the destination `line_for` learns who the user is."""
+    line_for: object = None

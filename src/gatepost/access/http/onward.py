@@ -12,6 +12,7 @@ from gatepost.wire.http_fields import passed_value
 from gatepost.wire.mailbox_address import anchor_mailbox, explicit_logon
 
 if TYPE_CHECKING:
+    from gatepost.access.http.asked import Asked
     from gatepost.access.http.exchange import Exchange
     from gatepost.access.http.identity import Identity
 
@@ -24,32 +25,33 @@ def go(exchange: Exchange, identity: Identity) -> None:
     exchange.identity = identity
     leg = exchange.leg
     user = identity.user
-    leg.count_user(user.name)
+    if user.name not in leg.users or not leg.settled:
+        leg.count_user(user.name)
     exchange.mailbox = user.mailbox
-    path_class, service = exchange.kind
-    if path_class is PathClass.INTERACTIVE:
-        if "@" in exchange.route and (address := explicit_logon(exchange.route)) is not None:
+    asked = exchange.asked
+    if asked.kind is PathClass.INTERACTIVE:
+        if "@" in asked.route and (address := explicit_logon(asked.route)) is not None:
             exchange.mailbox = mailbox_for(leg.door, user, address)
-    elif path_class is PathClass.API and not _is_plain(exchange, service):
+    elif asked.kind is PathClass.API and not _is_plain(exchange, asked):
         return
     exchange.enter()
 
 
-def _is_plain(exchange: Exchange, service: str) -> bool:
+def _is_plain(exchange: Exchange, asked: Asked) -> bool:
     """Whether a program's request can go on at once; otherwise it is answered, or waits for its body."""
     leg = exchange.leg
-    if service in SOAP_SERVICES:
+    if asked.service in SOAP_SERVICES:
         passed = leg.reader.passed
-        if leg.reader.method == b"POST" and _may_ask_for_times(exchange, service):
+        if leg.reader.method == b"POST" and _may_ask_for_times(exchange, asked.service):
             Collected(leg, MAX_BODY, lambda body: _availability(exchange, body), exchange.user_name).start()
             return False
         if (anchor := passed_value(passed, b"x-anchormailbox")) is not None:
             address = anchor_mailbox(anchor)
             if address is not None:
                 exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
-    elif leg.door.autodiscover.is_ours(exchange.identity.user, exchange.route):
+    elif leg.door.autodiscover.is_ours(exchange.identity.user, asked.route):
         exchange.over = True
-        leg.door.autodiscover.collect(leg, exchange.identity.user, exchange.route, exchange.query)
+        leg.door.autodiscover.collect(leg, exchange.identity.user, asked.route, asked.query)
         return False
     return True
 

@@ -26,15 +26,15 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
     if path is None:
         raise HeadFault(400, "an ambiguous path")
     identity = exchange.identity
-    if leg.lines_for[0] is not destination or leg.lines_for[1] is not identity:
-        leg.sign_in_line = b"" if destination.target.peer else sign_in_line(destination, identity)
-        leg.lines_for = (destination, identity)
+    if identity.line_for is not destination:
+        identity.line = b"" if destination.peer else sign_in_line(destination, identity)
+        identity.line_for = destination
     request_id = leg.request_id()
     parts = [
         reader.method, b" ", path, query, b" HTTP/1.1\r\nHost: ", destination.host, b"\r\n", *reader.passed,
-        leg.forwarded, leg.sign_in_line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
+        leg.forwarded, identity.line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
     ]  # fmt: skip
-    if destination.target.peer:
+    if destination.peer:
         assert leg.door.peers is not None  # the destination says so
         parts.append(leg.door.peers.assertion_line(identity, request_id, destination.target, leg))
     if len(kept) > 2 or b"authorization" not in kept:  # most have it and Host alone

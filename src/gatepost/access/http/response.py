@@ -61,7 +61,8 @@ def response_head(
         parts.append(b"Transfer-Encoding: chunked\r\n")
     if not keep:
         parts.append(b"Connection: close\r\n")
-    parts += (destination.lines_about(kept), request_id, b"\r\n\r\n")
+    about = destination.lines_about(kept) if destination.peer else destination.response_lines
+    parts += (about, request_id, b"\r\n\r\n")
     return framing, parts
 
 

@@ -89,6 +89,11 @@ class Sealer:
         except InvalidTag:
             return None
 
+    def opens_until(self, value: bytes) -> float:
+        """When the key of `value`, which must be one that opens, opens nothing any more; mostly never (infinity)."""
+        start = base64.urlsafe_b64decode(value[:8])
+        return self._keys[start[1 : 1 + _KEY_ID_BYTES]][1]
+
 
 def _is_spelling(value: bytes, data: bytes) -> bool:
     tail = len(data) % 3

@@ -24,6 +24,7 @@ from gatepost.access.http.forms.form import (
     FormTokens,
     home_of,
     is_navigation,
+    is_visit,
     same_origin,
 )
 from gatepost.access.http.forms.pages import Reason
@@ -46,7 +47,9 @@ TOKEN_PURPOSE = b"sign-in form"
 LOOK_AGAIN_SECONDS = 60.0
 """How long what the directory said of a user is taken for true while it reports no change."""
 RENEW_AGAIN_SECONDS = 30.0
-"""How long a connection waits for a renewed cookie to come back before it renews once more."""
+"""How long we wait for a renewed cookie to come back before it is renewed once more."""
+MAX_KNOWN = 5_000
+"""Cookies that need not be opened again, about 1 KiB each: a browser has six connections, a balancer mixes users."""
 
 
 class FormsFlow:
@@ -61,6 +64,7 @@ class FormsFlow:
         self.clock = clock
         self.version = 0
         self._sign_outs = SignOuts()
+        self._known: dict[bytes, Signed] = {}
         self._shared = door.shared_state
         self.configure()
 
@@ -70,6 +74,7 @@ class FormsFlow:
         organization, front_end = configuration.organization, configuration.front_end
         own = organization.directories_by_server.get(configuration.server.name, ())
         self.version += 1
+        self._known.clear()
         self.settings = front_end.forms
         self.needs_password = needs_password(organization)
         self._own = [(d.path.rstrip("/").casefold() + "/", d) for d in own]
@@ -123,12 +128,14 @@ class FormsFlow:
             leg.answer(405, fields=b"Allow: POST\r\n")
 
     def _logoff(self, leg: HttpClientLeg, directory: VirtualDirectory, _query: bytes) -> None:
-        """Only the user signs out: another site's link or image is asked back."""
+        """Only the user signs out: another site's link is asked back, and so is a picture in a message."""
         method, passed = leg.reader.method, leg.reader.passed
         value = self.cookie_of(leg)
         site = passed_value(passed, b"sec-fetch-site")
-        if method in {b"GET", b"HEAD"}:
-            meant = site in {b"same-origin", b"none"}
+        if method == b"GET":
+            meant = site in {b"same-origin", b"none"} and is_visit(passed)
+        elif method == b"HEAD":
+            meant = False
         elif method == b"POST":
             # A form of another site comes without our cookie, or says where it is from.
             told = site is not None or passed_value(passed, b"origin") is not None
@@ -179,18 +186,27 @@ class FormsFlow:
         if not self._paths or not leg.tls:
             return None
         now = self.clock()
+        known = self._known.get(value)
+        if known is not None and self.still_good(known, now):
+            return known
         session = self.sessions.open(value, now)
         if session is None or (self.needs_password and not session.password):
             return None
-        signed = Signed(session, self.version, self.sessions.over_at(session), self.sessions.renewable_at(session))
-        if self._is_signed_out(signed):
+        over = min(self.sessions.over_at(session), self.sessions.opens_until(value))
+        signed = Signed(session, self.version, over, self.sessions.renewable_at(session))
+        if self._is_signed_out(signed.id):
             return None
         self._look(signed, now)
-        return None if signed.result.verdict is Verdict.WRONG_CREDENTIALS else signed
+        if signed.result.verdict is Verdict.WRONG_CREDENTIALS:
+            return None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[value] = signed
+        return signed
 
     def still_good(self, signed: Signed, now: float) -> bool:
         """Whether `signed` still lets its user in at `now` (seconds since 1970); if not, ask `identity` again."""
-        if now >= signed.over or signed.version != self.version or self._is_signed_out(signed):
+        if now >= signed.over or signed.version != self.version or self._is_signed_out(signed.id):
             return False
         if signed.changes != self.door.sign_in.directory_changes or now >= signed.look_again:
             self._look(signed, now)
@@ -202,8 +218,10 @@ class FormsFlow:
             return Reason.ASKED
         now = self.clock()
         session = self.sessions.read(value, now)
-        if session is None or self._sign_outs.holds(session.id.hex()):
+        if session is None:
             return Reason.ASKED
+        if self._is_signed_out(session.id.hex()):
+            return Reason.SIGNED_OUT
         return Reason.TIMED_OUT if now >= self.sessions.over_at(session) else Reason.CHANGED
 
     def renewal(self, signed: Signed, query: bytes, now: float) -> bytes:
@@ -219,14 +237,16 @@ class FormsFlow:
         result = service.user_of_session(session.user, session.id, session.generation, Protocol.HTTPS)
         signed.judged(result, changes, now + LOOK_AGAIN_SECONDS)
 
-    def _is_signed_out(self, signed: Signed) -> bool:
+    def _is_signed_out(self, session_id: str) -> bool:
         shared = self._shared
-        return self._sign_outs.holds(signed.id) or (shared is not None and shared.is_signed_out(signed.id))
+        return self._sign_outs.holds(session_id) or (shared is not None and shared.is_signed_out(session_id))
 
     # --- requests without a good cookie
 
     def directory_of(self, route: str) -> VirtualDirectory | None:
         """This front end's directory for a decoded path, if it shows browsers the sign-in page."""
+        if not self._with_page:
+            return None
         folded = route.casefold() + "/"
         for prefix, directory in self._own:
             if folded.startswith(prefix):

@@ -113,6 +113,16 @@ def home_of(directory: VirtualDirectory) -> str:
     return quote(directory.path.rstrip("/"), safe="/~!$&'()*+,=:@") + "/"
 
 
+def is_visit(passed: list[bytes]) -> bool:
+    """Whether a browser says that its user goes to the page now: it is no picture, no frame, and not fetched ahead."""
+    return (
+        passed_value(passed, b"sec-fetch-mode") == b"navigate"
+        and passed_value(passed, b"sec-fetch-dest") == b"document"
+        and passed_value(passed, b"sec-purpose") is None
+        and passed_value(passed, b"purpose") is None
+    )
+
+
 class Destinations:
     """Where a user may be sent after the sign-in: paths within virtual directories, never another host."""
 

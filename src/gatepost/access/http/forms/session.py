@@ -79,6 +79,10 @@ class Sessions:
         session = self.read(value, now)
         return session if session is not None and now < self.over_at(session) else None
 
+    def opens_until(self, value: bytes) -> float:
+        """When the certificate that sealed `value`, which must be one that opens, opens nothing any more."""
+        return self._sealer.opens_until(value)
+
     def over_at(self, session: FormsSession) -> float:
         """When the sign-in is over unless it is renewed."""
         return session.renewed + OVER_AFTER * self._timeouts[session.private]
