@@ -104,8 +104,6 @@ class WatchEngine(Port):
     watch: RegistryWatch
     registry: Registry
 
-    @property
-    def stale(self) -> bool: ...
     def take_away(self) -> None: ...
     def bring_back(self) -> None: ...
 
@@ -132,7 +130,7 @@ class RegistryWatchContract:
         engine.take_away()
 
         async def until(stale: bool) -> None:
-            while engine.stale is not stale:  # noqa: ASYNC110 - a port has no event for this
+            while (engine.watch.stale_seconds > 0) is not stale:  # noqa: ASYNC110 - a port has no event for this
                 await asyncio.sleep(0.005)
 
         await asyncio.wait_for(until(True), SEEN_SECONDS)

@@ -15,7 +15,8 @@ import apsw
 import pytest
 
 from gatepost.activemanager.port import RegistryView
-from gatepost.activemanager.sqlite import SqliteRegistry, SqliteRegistryWatch
+from gatepost.activemanager.sqlite import SqliteRegistry
+from gatepost.activemanager.sqlite_watch import SqliteRegistryWatch
 from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
 from gatepost.directory.sqlite import SqliteDirectory

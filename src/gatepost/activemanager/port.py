@@ -10,13 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 from typing import Protocol as Port
 
 from gatepost.routing.decision import ActiveCopy
 
+MANAGER = "manager"
+"""The lease of who may activate copies by itself."""
+
+HISTORY_KEPT = 100
+"""Activations of one database, and holders of one lease, that the history goes back to: what an operator or a checker
+looks at, and no file or cluster that only grows."""
+
 
 class RegistryUnavailable(ConnectionError):
-    """The registry did not answer."""
+    """The registry did not answer. What was asked for may have happened all the same."""
 
 
 class StaleEpoch(RuntimeError):
@@ -81,6 +89,29 @@ class Lease:
     """What the engine knows it by."""
 
 
+class Happened(StrEnum):
+    """What an entry of the history tells of."""
+
+    ACTIVATED = "activated"
+    """A copy became the active one: `database`, `server`, `epoch`; `holder` and `term` of the lease it depended on,
+    empty and 0 when an operator did it."""
+    LEASED = "leased"
+    """A lease has a new holder: `holder`, `term`. `database` is empty, `server` the lease's name, `epoch` 0."""
+
+
+class HistoryEntry(NamedTuple):
+    """One thing that happened, at `revision`. `time` is in seconds since 1970, by the clock of who did it."""
+
+    revision: int
+    time: float
+    what: Happened
+    database: str
+    server: str
+    epoch: int
+    holder: str
+    term: int
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryView:
     """One consistent picture of the registry. `revision` grows with every change."""
@@ -141,11 +172,13 @@ class Registry(Port):
         ...
 
     def observe(self, observations: list[Observation], lease: Lease) -> None:
-        """What the manager saw, all at once. Raises `LeaseLost`, `RegistryUnavailable`."""
+        """What the manager saw, all at once; what it does not speak of stays. Raises `LeaseLost`,
+        `RegistryUnavailable`."""
         ...
 
     def take_lease(self, name: str, holder: str, seconds: float) -> Lease | None:
-        """Hold the lease for `seconds`, or None when another one does. Raises `RegistryUnavailable`."""
+        """Hold the lease for `seconds`, or None when it is held, be it under the same name: that may be a process of
+        before that still runs. Raises `RegistryUnavailable`."""
         ...
 
     def keep_lease(self, lease: Lease) -> None:
@@ -158,6 +191,19 @@ class Registry(Port):
 
     def set_organization_version(self, version: int) -> None:
         """Record the organization's current version. Raises `RegistryUnavailable`."""
+        ...
+
+
+class OwnedRegistry(Registry, Port):
+    """What who opens a registry holds (`open.open_registry`). Any thread may call it."""
+
+    def history(self, database: str | None = None) -> list[HistoryEntry]:
+        """What happened, oldest first: the last `HISTORY_KEPT` activations of each database (or of this one alone)
+        and, without `database`, as many holders of each lease. Raises `RegistryUnavailable`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. Leases stay until their time is over."""
         ...
 
 
@@ -176,4 +222,20 @@ class RegistryWatch(Port):
 
     def on_change(self, callback: Callable[[RegistryView], None]) -> None:
         """Have `callback` called on the event loop with every new view."""
+        ...
+
+
+class OwnedRegistryWatch(RegistryWatch, Port):
+    """What who opens a watch holds (`open.watch_registry`)."""
+
+    def start(self) -> None:
+        """Begin to follow the registry. One that cannot be reached is logged, not raised: it may come."""
+        ...
+
+    async def first_view(self, seconds: float) -> bool:
+        """Wait until the first view is there, at most `seconds`; answers whether it is."""
+        ...
+
+    def close(self) -> None:
+        """Follow no more."""
         ...

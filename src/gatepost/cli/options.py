@@ -15,7 +15,7 @@ from gatepost.configuration.settings import Configuration
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
 if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
-    from gatepost.activemanager.sqlite import SqliteRegistry
+    from gatepost.activemanager.port import OwnedRegistry
     from gatepost.directory.editing import DirectoryEditor
     from gatepost.directory.sqlite import SqliteDirectory
 
@@ -56,11 +56,15 @@ class Stores:
         return SqliteDirectory(self.configuration.front_end.directory)
 
     @cached_property
-    def registry(self) -> SqliteRegistry:
-        """The registry."""
-        from gatepost.activemanager.sqlite import SqliteRegistry
+    def registry(self) -> OwnedRegistry:
+        """The registry, until the command ends."""
+        from gatepost.activemanager.open import open_registry
 
-        return SqliteRegistry(self.configuration.front_end.registry)
+        registry = open_registry(self.configuration.front_end)
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.call_on_close(registry.close)
+        return registry
 
     def editor(self) -> DirectoryEditor:
         """The directory for changes; a context manager. Raises `DirectoryUnavailable`."""

@@ -55,6 +55,7 @@ def command(
     session = Session(
         organization or config, Operator(terminal=terminal), alone=organization is not None, server=server
     )
+    ctx.call_on_close(session.close)
     cmdlets = all_cmdlets()
     if text is None and terminal:
         _interactive(session, cmdlets, output, history)

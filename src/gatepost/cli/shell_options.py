@@ -100,6 +100,8 @@ class Work:
             outputs = invoke(session, all_cmdlets().find(cmdlet), Bound(given))
         except ShellError as fault:
             raise click.ClickException(str(fault)) from fault
+        finally:
+            session.close()
         if session.written is not None:
             click.echo(f"changed {session.written}")
         return [output for output in outputs if isinstance(output, Thing)]

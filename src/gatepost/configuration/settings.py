@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.organization.model import Network, Organization, Server
 
 
@@ -96,6 +97,23 @@ class PeerKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class EtcdSettings:
+    """The etcd cluster that holds the registry (SPEC A4). Certificates and keys are PEM."""
+
+    endpoints: tuple[str, ...]
+    """URLs of its members, `https://host:2379`; tried in turn."""
+    prefix: str
+    """What the registry's keys begin with, without a slash at its end."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca: bytes = field(default=b"", repr=False)
+    """Certificates that sign the members' certificates; empty: the system's."""
+    certificate: bytes = field(default=b"", repr=False)
+    """What this front end shows the members; empty: nothing."""
+    private_key: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class FrontEnd:
     """One front end: which server it is, its listeners' certificate, where its stores are."""
 
@@ -103,7 +121,8 @@ class FrontEnd:
     directory: str
     """Path of the directory's SQLite file."""
     registry: str
-    """Path of the registry's SQLite file."""
+    """Path of the registry's SQLite file; with `etcd` it is not used, and its folder holds the lock of this front end
+    and the operators' socket all the same."""
     certificate: bytes = field(default=b"", repr=False)
     """PEM chain; empty when no listener needs TLS."""
     private_key: bytes = field(default=b"", repr=False)
@@ -129,6 +148,10 @@ class FrontEnd:
     """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
     forms: Forms = field(default_factory=Forms)
     peer_keys: PeerKeys | None = None
+    manager: ManagerSettings | None = None
+    """None: this front end runs no manager."""
+    etcd: EtcdSettings | None = None
+    """With it the registry is in etcd instead of a file."""
 
 
 @dataclass(frozen=True)

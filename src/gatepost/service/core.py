@@ -12,12 +12,15 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.front_door import FrontDoor
 from gatepost.access.router import Router
-from gatepost.activemanager.sqlite import SqliteRegistryWatch
+from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.sharedstate.port import SharedState
 from gatepost.sharedstate.sqlite import SqliteSharedState
+
+FIRST_VIEW_SECONDS = 3.0
+"""A worker that starts waits so long for what the registry says; then it answers "unavailable" until that comes."""
 
 
 class Core(Protocol):
@@ -68,8 +71,9 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     front_end, domain = configuration.front_end, configuration.organization.default_domain
     directory = SqliteDirectory(front_end.directory, loop)
     directory.start()
-    registry = SqliteRegistryWatch(front_end.registry, loop)
+    registry = watch_registry(front_end, loop)
     registry.start()
+    await registry.first_view(FIRST_VIEW_SECONDS)
     verifier = None
     if front_end.token is not None:
         from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
@@ -91,7 +95,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     def stores_fault() -> str:
         if not directory.available:
             return "the directory cannot be read"
-        return "the registry cannot be read" if registry.stale else ""
+        return "the registry cannot be read" if registry.stale_seconds > 0 else ""
 
     return WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
 

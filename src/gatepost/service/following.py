@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
-from gatepost.activemanager.sqlite import SCHEMA, organization_version
+from gatepost.activemanager.sqlite_reading import organization_version
+from gatepost.activemanager.sqlite_schema import SCHEMA
 from gatepost.configuration.settings import FrontEnd
 from gatepost.service import privileges
 from gatepost.store.sqlite import Store, StoreUnavailable

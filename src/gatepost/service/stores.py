@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.activemanager.seed import seed
-from gatepost.activemanager.sqlite import SqliteRegistry
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor
 from gatepost.directory.port import DirectoryUnavailable
@@ -66,7 +67,9 @@ def check_folders(configuration: Configuration) -> None:
 
 def _make_and_seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
     front_end = configuration.front_end
-    for active in seed(SqliteRegistry(front_end.registry), configuration.organization):
+    with closing(open_registry(front_end)) as registry:
+        added = seed(registry, configuration.organization)
+    for active in added:
         log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
     with DirectoryEditor(front_end.directory):
         pass

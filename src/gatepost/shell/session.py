@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gatepost.activemanager.port import RegistryUnavailable
-from gatepost.activemanager.sqlite import SqliteRegistry
+from gatepost.activemanager.open import open_registry
+from gatepost.activemanager.port import OwnedRegistry, RegistryUnavailable
 from gatepost.configuration.document import Findings, parse, read_file
 from gatepost.configuration.editing import EditingFault, Keys, OrganizationText
 from gatepost.configuration.findings import LocatedFinding
 from gatepost.configuration.load import Loaded, load, load_organization, organization_document
 from gatepost.configuration.saving import Held, held
-from gatepost.configuration.settings import Configuration
+from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor, DirectoryError
 from gatepost.organization.faults import suggestion
 from gatepost.organization.model import Organization, Server
@@ -82,6 +82,7 @@ class Session:
         self._loaded: Loaded | None = None
         self._base: Loaded | None = None
         self._draft: _Draft | None = None
+        self._registry: tuple[FrontEnd, OwnedRegistry] | None = None
         self._stack = ExitStack()
 
     # Looking
@@ -115,9 +116,19 @@ class Session:
         raise ShellError(f"there is no server {name!r}; {suggestion(name, servers, 'servers')}")
 
     @property
-    def registry(self) -> SqliteRegistry:
+    def registry(self) -> OwnedRegistry:
         """The registry. Raises `ShellError` where the session is about a file alone."""
-        return SqliteRegistry(self._configuration().front_end.registry)
+        front_end = self._configuration().front_end
+        if self._registry is None or self._registry[0] != front_end:
+            self.close()
+            self._registry = front_end, open_registry(front_end)
+        return self._registry[1]
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        if self._registry is not None:
+            self._registry[1].close()
+            self._registry = None
 
     @property
     def has_stores(self) -> bool:

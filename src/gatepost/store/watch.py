@@ -21,7 +21,8 @@ class Watch:
 
     `changed` is called after every change, and once when the store is first read or can be read again; it may raise
     `StoreUnavailable` (it is then called again at the next look). `failed` is called once when the store cannot be
-    read any more, `recovered` once when that is over. None of them may block.
+    read any more, `recovered` once when that is over, `looked` after every look that found the store readable. None of
+    them may block.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Watch:
         changed: Callable[[], None],
         failed: Callable[[StoreUnavailable], None],
         recovered: Callable[[], None],
+        looked: Callable[[], None] = lambda: None,
         interval: float = INTERVAL_SECONDS,
     ) -> None:
         self._store = store
@@ -39,6 +41,7 @@ class Watch:
         self._changed = changed
         self._failed = failed
         self._recovered = recovered
+        self._looked = looked
         self._interval = interval
         self._timer: asyncio.TimerHandle | None = None
         self._due = True
@@ -74,5 +77,6 @@ class Watch:
             if before is None:
                 self._failed(fault)
         else:
+            self._looked()
             if before is not None:
                 self._recovered()

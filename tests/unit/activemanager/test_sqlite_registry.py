@@ -15,7 +15,8 @@ import structlog
 from registry_contract import RegistryContract, RegistryWatchContract
 
 from gatepost.activemanager.port import RegistryUnavailable, RegistryView
-from gatepost.activemanager.sqlite import SqliteRegistry, SqliteRegistryWatch
+from gatepost.activemanager.sqlite import SqliteRegistry
+from gatepost.activemanager.sqlite_watch import SqliteRegistryWatch
 from gatepost.routing.decision import ActiveCopy
 
 
@@ -41,10 +42,6 @@ class SqliteWatchEngine:
         self.registry = SqliteRegistry(path)
         self.registry.activate("DB01", "MBX-01")
         self.watch = SqliteRegistryWatch(path, asyncio.get_running_loop(), interval=0.02)
-
-    @property
-    def stale(self) -> bool:
-        return self.watch.stale
 
     def take_away(self) -> None:
         os.rename(self.path, self.path + ".away")
@@ -107,7 +104,7 @@ def test_a_damaged_registry_is_unavailable(registry: SqliteRegistry, path: str) 
 async def test_a_watch_without_a_file_is_empty_and_stale_until_it_comes(path: str) -> None:
     watch = SqliteRegistryWatch(path, asyncio.get_running_loop(), interval=0.02)
     watch.start()
-    assert watch.stale
+    assert watch.stale_seconds > 0
     assert watch.view == RegistryView()
     told: asyncio.Queue[RegistryView] = asyncio.Queue()
     watch.on_change(told.put_nowait)
@@ -137,7 +134,7 @@ async def test_a_restored_older_file_is_followed_and_logged(
     engine.look()
     os.replace(backup, path)
     with structlog.testing.capture_logs() as lines:
-        engine.watch._log = structlog.get_logger()
+        engine.watch._watched.log = structlog.get_logger()
         engine.look()
     assert engine.watch.view.active == {
         "DB01": ActiveCopy("DB01", "MBX-01", 1),
@@ -149,7 +146,7 @@ async def test_a_restored_older_file_is_followed_and_logged(
 
 async def test_an_outage_is_logged_once_and_its_end_too(engine: SqliteWatchEngine) -> None:
     with structlog.testing.capture_logs() as lines:
-        engine.watch._log = structlog.get_logger()
+        engine.watch._watched.log = structlog.get_logger()
         engine.take_away()
         for _ in range(3):
             engine.look()
