@@ -13,6 +13,7 @@ from gatepost.configuration.certificates import uncovered
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
+from gatepost.configuration.manager import build_manager
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
@@ -68,6 +69,7 @@ class FrontEndBuilder:
             ),
             forms=build_forms(self.document, table.forms, self.files),
             peer_keys=build_peer_keys(self.document, table, self.files, server),
+            manager=build_manager(self.document, table.manager, self.files, self.organization),
         )
 
     def _add(self, finding: Finding) -> None:

@@ -17,9 +17,10 @@ from gatepost.configuration.document import Document, Findings, Read, parse, rea
 from gatepost.configuration.files import Files, Machine, ModeOf, Named
 from gatepost.configuration.findings import ConfigurationError, LocatedFinding
 from gatepost.configuration.front_end import FrontEndBuilder
-from gatepost.configuration.schema import FrontEndFile, FrontEndTable, OrganizationFile, Table, WholeFile
+from gatepost.configuration.schema import FrontEndFile, FrontEndTable, OrganizationFile, WholeFile
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.configuration.shapes import Shaped, shape
+from gatepost.configuration.tables import Table
 from gatepost.organization.check import check
 from gatepost.organization.faults import error
 from gatepost.organization.model import Organization, Severity

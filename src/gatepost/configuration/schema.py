@@ -5,13 +5,15 @@ The string under each key is its entry in `docs/configuration.md`, which `refere
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
+from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
+from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.words import (
     AuthenticationWord,
     ClientAddressWord,
@@ -39,23 +41,8 @@ from gatepost.organization.model import (
     Version,
 )
 
-MAX_SECONDS = 7 * 86400.0
-"""A week: a longer wait is a slip of the pen."""
-MAX_COUNT = 10_000_000
-"""No count of the limits has a use beyond this; larger ones are slips too."""
 MAX_WORKERS = 1024
 """More processes than any machine's processors."""
-
-
-def default_of(settings: type[Any], name: str) -> Any:  # noqa: ANN401 - defaults are of any type
-    """The default of a frozen dataclass's field, so that a default is written once."""
-    return next(f.default for f in fields(settings) if f.name == name and f.default is not MISSING)
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are faults, and nothing is converted behind the operator's back."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _limit(name: str, kind: type, default: float) -> Any:  # noqa: ANN401 - what create_model takes
@@ -157,6 +144,7 @@ class FrontEndTable(Table):
     limits: LimitsTable = LimitsTable()
     forms: FormsTable = FormsTable()
     token_verifier: TokenVerifierTable | None = None
+    manager: ManagerTable | None = None
 
 
 class OrganizationTable(Table):

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gatepost.configuration.schema import Table
+from gatepost.configuration.tables import Table
 from gatepost.configuration.words import FAULT
 from gatepost.organization.faults import Path, error, nearest, quoted
 from gatepost.organization.model import Finding
