@@ -10,9 +10,7 @@ from gatepost.configuration.manager_settings import HookKind, HookSettings, Mana
 
 def manager(text: str, more: dict[str, bytes] | None = None) -> tuple[ManagerSettings | None, list[str]]:
     loaded = load_text(FRONT_END + text + "\n" + ORGANIZATION, more)
-    findings = [
-        str(f) for f in loaded.findings if " mailbox server MBX-02" not in str(f) and "database DB01" not in str(f)
-    ]
+    ours = [str(f) for f in loaded.findings if f.finding.path[:2] == ("front_end", "manager")]
     return (loaded.configuration.front_end.manager if loaded.configuration else None), ours
 
 
