@@ -8,13 +8,39 @@ from typing import Protocol as Port
 
 import pytest
 
-from gatepost.activemanager.port import Registry, RegistryUnavailable, RegistryView, RegistryWatch, StaleEpoch
+from gatepost.activemanager.port import (
+    MANAGER,
+    Dial,
+    Lease,
+    Move,
+    Observation,
+    OwnedRegistryWatch,
+    Registry,
+    RegistryUnavailable,
+    RegistryView,
+    ServerWord,
+    StaleEpoch,
+)
 from gatepost.activemanager.seed import seed
 from gatepost.organization.model import Database, DatabaseCopy, Organization
 from gatepost.routing.decision import ActiveCopy
 
 SEEN_SECONDS = 0.5
 """A change is known to every front end within this time."""
+LONG_LEASE_SECONDS = 60.0
+"""Of a lease that does not end in a test."""
+
+
+def move(database: str = "DB01", epoch: int = 1) -> Move:
+    """A move from MBX-01 to MBX-02."""
+    return Move(database, "MBX-01", "MBX-02", epoch, 1700000000.5, "planned")
+
+
+def take(registry: Registry, holder: str = "CAS-01", seconds: float = LONG_LEASE_SECONDS) -> Lease:
+    """The manager's lease, which must be free."""
+    lease = registry.take_lease(MANAGER, holder, seconds)
+    assert lease is not None
+    return lease
 
 
 def organization(*names: str) -> Organization:
@@ -98,10 +124,115 @@ class RegistryContract:
         assert seed(registry, Organization("contoso", databases={"DB01": Database("DB01", ())})) == []
 
 
+class MovesContract:
+    """Moves, the operator's words and what was observed. Fixtures as of `RegistryContract`."""
+
+    def test_a_move_is_seen_until_its_activation(self, registry: Registry, again: Registry) -> None:
+        registry.activate("DB01", "MBX-01")
+        registry.begin_move(move())
+        assert again.view().moves == {"DB01": move()}
+        again.activate("DB01", "MBX-02", expected_epoch=1)
+        assert registry.view().moves == {}
+
+    def test_a_move_that_comes_to_nothing_ends(self, registry: Registry) -> None:
+        registry.activate("DB01", "MBX-01")
+        registry.begin_move(move())
+        registry.end_move("DB01")
+        view = registry.view()
+        assert view.moves == {}
+        assert view.active["DB01"] == ActiveCopy("DB01", "MBX-01", 1)
+        registry.end_move("DB01")
+        assert registry.view() == view
+
+    def test_a_move_begins_at_the_present_epoch(self, registry: Registry) -> None:
+        registry.activate("DB01", "MBX-01")
+        for wrong in (0, 2):
+            with pytest.raises(StaleEpoch):
+                registry.begin_move(move(epoch=wrong))
+        with pytest.raises(StaleEpoch):
+            registry.begin_move(move("DB02", epoch=1))
+        assert registry.view().moves == {}
+
+    def test_a_database_moves_once_at_a_time(self, registry: Registry, again: Registry) -> None:
+        for database in ("DB01", "DB02"):
+            registry.activate(database, "MBX-01")
+        registry.begin_move(move())
+        with pytest.raises(StaleEpoch):
+            again.begin_move(move())
+        again.begin_move(move("DB02"))
+        assert set(registry.view().moves) == {"DB01", "DB02"}
+
+    def test_of_many_moves_at_once_one_begins(self, registry: Registry) -> None:
+        registry.activate("DB01", "MBX-01")
+
+        def attempt(reason: str) -> bool:
+            try:
+                registry.begin_move(Move("DB01", "MBX-01", "MBX-02", 1, 0.0, reason))
+            except StaleEpoch:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            wins = list(pool.map(attempt, map(str, range(8))))
+        assert wins.count(True) == 1
+        assert registry.view().moves["DB01"].reason == str(wins.index(True))
+
+    def test_words_are_kept_until_up(self, registry: Registry, again: Registry) -> None:
+        registry.set_word("MBX-01", ServerWord.DRAINING)
+        registry.set_word("MBX-02", ServerWord.MAINTENANCE)
+        assert again.view().words == {"MBX-01": ServerWord.DRAINING, "MBX-02": ServerWord.MAINTENANCE}
+        registry.set_word("MBX-01", ServerWord.MAINTENANCE)
+        registry.set_word("MBX-02", ServerWord.UP)
+        assert again.view().words == {"MBX-01": ServerWord.MAINTENANCE}
+
+    def test_copies_are_blocked_one_by_one(self, registry: Registry, again: Registry) -> None:
+        for server in ("MBX-01", "MBX-02"):
+            registry.set_blocked("DB01", server, blocked=True)
+        registry.set_blocked("DB01", "MBX-02", blocked=True)
+        assert again.view().blocked == {("DB01", "MBX-01"), ("DB01", "MBX-02")}
+        registry.set_blocked("DB01", "MBX-01", blocked=False)
+        registry.set_blocked("DB02", "MBX-02", blocked=False)
+        assert again.view().blocked == {("DB01", "MBX-02")}
+
+    def test_dials_are_kept(self, registry: Registry, again: Registry) -> None:
+        registry.set_dial("DB01", Dial.LOSSLESS)
+        registry.set_dial("DB02", Dial.BEST_AVAILABILITY)
+        assert again.view().dials == {"DB01": Dial.LOSSLESS, "DB02": Dial.BEST_AVAILABILITY}
+        registry.set_dial("DB01", Dial.GOOD_AVAILABILITY)
+        assert again.view().dials.get("DB01", Dial.GOOD_AVAILABILITY) is Dial.GOOD_AVAILABILITY
+
+    def test_names_of_any_letters_are_told_apart(self, registry: Registry) -> None:
+        """A separator in a name makes it no other name."""
+        names = ["A", "A/B", "A%2FB", "Ä b", "a"]
+        for name in names:
+            registry.activate(name, f"{name}/1")
+            registry.set_blocked(name, "B/C", blocked=True)
+        view = registry.view()
+        assert {copy.server for copy in view.active.values()} == {f"{name}/1" for name in names}
+        assert set(view.active) == set(names)
+        assert view.blocked == {(name, "B/C") for name in names}
+
+    def test_observations_are_written_together_and_stay(self, registry: Registry, again: Registry) -> None:
+        lease = take(registry)
+        first = Observation("MBX-01", "imap", healthy=True, since=1.5)
+        second = Observation("MBX-01", "pop3", healthy=False, since=2.0, reason="refused")
+        registry.observe([first, second], lease)
+        later = Observation("MBX-01", "imap", healthy=False, since=3.0, reason="silent")
+        registry.observe([later], lease)
+        assert again.view().observed == {("MBX-01", "imap"): later, ("MBX-01", "pop3"): second}
+
+    def test_the_operators_word_and_the_observation_are_apart(self, registry: Registry) -> None:
+        """Each fact has one writer (field case 7)."""
+        registry.observe([Observation("MBX-01", "imap", healthy=False, since=1.0)], take(registry))
+        registry.set_word("MBX-01", ServerWord.MAINTENANCE)
+        registry.set_word("MBX-01", ServerWord.UP)
+        assert not registry.view().observed["MBX-01", "imap"].healthy
+
+
 class WatchEngine(Port):
     """What a test needs of an engine: a watch that runs, its registry, and ways to break and mend it."""
 
-    watch: RegistryWatch
+    watch: OwnedRegistryWatch
     registry: Registry
 
     def take_away(self) -> None: ...
@@ -124,6 +255,33 @@ class RegistryWatchContract:
         assert engine.watch.view is view
         assert told.empty()
 
+    async def test_every_kind_of_change_is_told(self, engine: WatchEngine) -> None:
+        """The watch's view is the registry's after each, a lease that is only kept aside."""
+        told: asyncio.Queue[RegistryView] = asyncio.Queue()
+        engine.watch.on_change(told.put_nowait)
+        registry = engine.registry
+        lease = take(registry)
+        seen = Observation("MBX-01", "imap", healthy=False, since=1.0, reason="silent")
+        for change in (
+            lambda: None,
+            lambda: registry.begin_move(move(), lease),
+            lambda: registry.end_move("DB01", lease),
+            lambda: registry.set_word("MBX-01", ServerWord.DRAINING),
+            lambda: registry.set_word("MBX-01", ServerWord.UP),
+            lambda: registry.set_blocked("DB01", "MBX-01", blocked=True),
+            lambda: registry.set_blocked("DB01", "MBX-01", blocked=False),
+            lambda: registry.set_dial("DB01", Dial.LOSSLESS),
+            lambda: registry.observe([seen], lease),
+            lambda: registry.set_organization_version(9),
+            lambda: registry.give_lease_back(lease),
+        ):
+            await asyncio.to_thread(change)
+            assert await asyncio.wait_for(told.get(), SEEN_SECONDS) == registry.view()
+
+    async def test_it_is_not_stale_while_nothing_changes(self, engine: WatchEngine) -> None:
+        assert await engine.watch.first_view(SEEN_SECONDS)
+        assert engine.watch.stale_seconds == 0
+
     async def test_an_outage_keeps_the_last_view(self, engine: WatchEngine) -> None:
         """Stale, but there; after it the present view comes by itself."""
         before = engine.watch.view
@@ -144,4 +302,11 @@ class RegistryWatchContract:
         await asyncio.wait_for(until(False), SEEN_SECONDS)
 
 
-__all__ = ["RegistryContract", "RegistryUnavailable", "RegistryWatchContract", "WatchEngine", "organization"]
+__all__ = [
+    "MovesContract",
+    "RegistryContract",
+    "RegistryUnavailable",
+    "RegistryWatchContract",
+    "WatchEngine",
+    "organization",
+]

@@ -6,14 +6,17 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 import structlog
-from registry_contract import RegistryContract, RegistryWatchContract
+from registry_contract import MovesContract, RegistryContract, RegistryWatchContract
+from registry_leases_contract import LeasesContract, PassTime
 
+from gatepost.activemanager.boot_clock import Moment
 from gatepost.activemanager.port import RegistryUnavailable, RegistryView
 from gatepost.activemanager.sqlite import SqliteRegistry
 from gatepost.activemanager.sqlite_watch import SqliteRegistryWatch
@@ -25,15 +28,42 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "registry.sqlite")
 
 
+@dataclass
+class Clock:
+    """Time since boot, as a test wants it."""
+
+    boot: str = "this boot"
+    seconds: float = 1000.0
+
+    def __call__(self) -> Moment:
+        return Moment(self.boot, self.seconds)
+
+
 @pytest.fixture
-def registry(path: str) -> SqliteRegistry:
-    return SqliteRegistry(path)
+def clock() -> Clock:
+    return Clock()
 
 
-class TestSqliteRegistry(RegistryContract):
-    @pytest.fixture
-    def again(self, path: str) -> SqliteRegistry:
-        return SqliteRegistry(path)
+@pytest.fixture
+def registry(path: str, clock: Clock) -> SqliteRegistry:
+    return SqliteRegistry(path, clock)
+
+
+@pytest.fixture
+def again(path: str, clock: Clock) -> SqliteRegistry:
+    return SqliteRegistry(path, clock)
+
+
+@pytest.fixture
+def pass_time(clock: Clock) -> PassTime:
+    def pass_time(seconds: float, *, exactly: bool = False) -> None:
+        clock.seconds += seconds
+
+    return pass_time
+
+
+class TestSqliteRegistry(RegistryContract, MovesContract, LeasesContract):
+    pass
 
 
 class SqliteWatchEngine:
