@@ -1,7 +1,7 @@
 """The first source (proxying and redirection, 2010), sentence by sentence up to its part on redirection.
 
-Each test is a sentence that states a behaviour. What needs running servers is elsewhere: certificates between front ends, pools, pages. What concerns the settings alone
-is with the check.
+Each test is a sentence that states a behaviour. What needs running servers is elsewhere: certificates between front
+ends, pools, pages. What concerns the settings alone is with the check.
 """
 
 from __future__ import annotations
