@@ -344,6 +344,19 @@ class Exchange(Refusable):
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 
+    def server_dead(self) -> None:
+        """Nobody is there any more (probes say so). What has no answer yet does not wait for one that may come.
+
+        Only where there are several candidates: a single server may be busy only, and come to it.
+        """
+        server = self._server
+        if self.over or self._response_begun or server is None or self._choice is None:
+            return
+        self._server = None
+        server.abandon()
+        if not (self._may_repeat() and self._try_next()):
+            self.refuse(503, f"{self.destination.server.name}: dead, by its probes", cause=Cause.NO_ANSWER)
+
     def _may_repeat(self) -> bool:
         reader = self.leg.reader
         return reader.method in REPEATABLE and not reader.length and not reader.chunked
