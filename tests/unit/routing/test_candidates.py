@@ -179,7 +179,9 @@ def test_web_services_are_reached_at_the_machine_behind_a_balanced_name() -> Non
 @pytest.mark.parametrize(("redirect", "kind"), [(False, Proxy), (True, Redirect)])
 def test_the_control_panel_follows_the_switches_of_outlook_web_app(redirect: bool, kind: type) -> None:
     """C6: also where it has a directory of its own, whose switches nobody sets."""
-    organization = figure.with_directory(figure.figure(), "CAS-02", figure.OWA, redirect_to_optimal_owa_server=redirect)
+    organization = figure.figure()
+    if not redirect:
+        organization = figure.with_directory(organization, "CAS-02", figure.OWA, redirect_to_optimal_owa_server=False)
     panels = (figure.directory("CAS-02", "ecp"), figure.directory("CAS-01", "ecp", "www.usa.contoso.com"))
     panels = (dataclasses.replace(panels[0], redirect_to_optimal_owa_server=not redirect), panels[1])
     organization = dataclasses.replace(organization, virtual_directories=(*organization.virtual_directories, *panels))
