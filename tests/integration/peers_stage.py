@@ -83,19 +83,27 @@ class Peers:
 
     def as_peer(self, to: str, name: str, *lines: str) -> str:
         """A request to the peer endpoint of `to`, shown with the certificate of `name`: the whole response."""
-        context = ssl.create_default_context(cafile=str(self.pki / "organization-ca.crt"))
-        context.load_cert_chain(*self.files(name))
-        context.set_alpn_protocols([ALPN])
         head = "\r\n".join(["GET /owa/ HTTP/1.1", "Host: mail.contoso.com", "Connection: close", *lines, "", ""])
-        with (
-            socket.create_connection(self.place(to, "peer"), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname=f"{to.lower()}.contoso.com") as tls,
-        ):
+        with self._connect(to, name) as tls:
             tls.sendall(head.encode())
             got = b""
             while piece := tls.recv(65536):
                 got += piece
         return got.decode()
+
+    def shown(self, name: str) -> bytes:
+        """The certificate that a front end shows its peers now, DER."""
+        with self._connect(name, "CAS-03") as tls:
+            certificate = tls.getpeercert(binary_form=True)
+        assert certificate is not None
+        return certificate
+
+    def _connect(self, to: str, name: str) -> ssl.SSLSocket:
+        context = ssl.create_default_context(cafile=str(self.pki / "organization-ca.crt"))
+        context.load_cert_chain(*self.files(name))
+        context.set_alpn_protocols([ALPN])
+        plain = socket.create_connection(self.place(to, "peer"), timeout=10)
+        return context.wrap_socket(plain, server_hostname=f"{to.lower()}.contoso.com")
 
     def stop(self) -> None:
         """End all of them."""
