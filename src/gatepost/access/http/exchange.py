@@ -310,7 +310,7 @@ class Exchange(Refusable):
         protocol = upgradable(reader.kept.get(b"upgrade", b""))
         head = (
             reader.status_line, *reader.passed, b"Connection: Upgrade\r\nUpgrade: %b\r\n" % protocol,
-            self.destination.response_lines, leg.request_id(), END, rest,
+            self.destination.lines_about(reader.kept), leg.request_id(), END, rest,
         )  # fmt: skip
         leg.write(b"".join(head))
         if leg.door.log_requests:
