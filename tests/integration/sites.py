@@ -60,7 +60,7 @@ USERS = [
     LabUser(f"carol@{DOMAIN}", ACCOUNTS["carol"], database="DB23"),
 ]
 LIMITS = {"probe_seconds": 0.5, "probe_answer_seconds": 1.0, "connect_seconds": 1.5}
-LIMITS |= {"refused_sign_in_delay_seconds": 0.1, "drain_seconds": 5.0}
+LIMITS |= {"refused_sign_in_delay_seconds": 0.1, "drain_seconds": 1.0}
 FOLLOW_SECONDS = 10.0
 """Until four front ends on two processors have followed a change."""
 HEALTH_SECONDS = 15.0
@@ -83,6 +83,7 @@ class Sites:
         self.servers = servers
         self.directory = servers.scratch / "sites"
         self.directory.mkdir(mode=0o711)
+        self._touched: set[str] = set()
         self.organization_file = self.directory / "organization.toml"
         self.webs: dict[str, MailboxWeb] = {}
         self.dovecots: dict[str, Dovecot] = {}
@@ -193,6 +194,7 @@ class Sites:
 
     def signal(self, front_end: str, number: signal.Signals) -> None:
         """To a front end's supervisor and workers, in this order: it shall not make up for them."""
+        self._touched.add(front_end)
         for pid in (self.front_ends[front_end].pid, *self.workers(front_end)):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -207,13 +209,14 @@ class Sites:
         self.big.release.set()
         for web in self.webs.values():
             web.come_back()
-        for name, front in self.front_ends.items():
-            if front.running:
+        for name in list(self._touched):
+            if self.front_ends[name].running:
                 self.signal(name, signal.SIGCONT)
             else:
-                front.start()
-        for name in FRONT_ENDS:
+                self.front_ends[name].start()
+        for name in self._touched:
             self._wait_ready(name)
+        self._touched.clear()
         self.big.release.clear()
         self.big.requests.clear()
         self.big.left.clear()
