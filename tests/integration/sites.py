@@ -166,23 +166,29 @@ class Sites:
     def configure(self, front_end: str, **keys: object) -> None:
         """Give a front end other settings by SIGHUP, and wait until it has them."""
         self._file(front_end).write_text(toml_text({"front_end": self.front_end | {"server": front_end} | keys}))
-        process = self.front_ends[front_end]
-        before = len(process.events("configuration.reloaded"))
-        process.signal(signal.SIGHUP)
-        wait_until(
-            lambda: len(process.events("configuration.reloaded")) > before, FOLLOW_SECONDS, process.log_tail()
-        )  # fmt: skip
+        self._reload(front_end)
 
     def reorganize(self, change: Callable[[Table], None]) -> None:
-        """Change the organization's file; front ends follow by themselves."""
+        """Change the organization's file as an operator does by hand, with a SIGHUP to each front end."""
         tables = self._organization()
         change(tables)
-        self._replace_organization(toml_text(tables))
-
-    def _replace_organization(self, text: str) -> None:
         written = self.organization_file.with_suffix(".new")
-        written.write_text(text)
+        written.write_text(toml_text(tables))
         written.replace(self.organization_file)
+        self._reload(*FRONT_ENDS)
+
+    def _reload(self, *front_ends: str) -> None:
+        before = {name: self._reloads(name) for name in front_ends}
+        for name in front_ends:
+            self.front_ends[name].signal(signal.SIGHUP)
+        wait_until(
+            lambda: all(self._reloads(name) > count for name, count in before.items()),
+            FOLLOW_SECONDS,
+            f"a reload of {', '.join(front_ends)}",
+        )
+
+    def _reloads(self, front_end: str) -> int:
+        return len(self.front_ends[front_end].events("configuration.reloaded"))
 
     # --- what happens to them
 
