@@ -22,6 +22,7 @@ How to use it::
   `lab/servers/sogo.py`, `doors.add_sogo`, and `activesync.py` for a phone.
 - `sites` (function): four front ends in three sites before mailbox servers of every version, see `sites.py`; they stay
   between tests, each of which finds them whole.
+- `start_balanced` (function): a front end before servers that the test plays itself, see `balanced.py`.
 - `browser` (function): fresh headless Chromiums, see `browser.py`.
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
@@ -36,6 +37,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from balanced import start as start_balanced  # noqa: F401 - a fixture
 from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
 from sites import all_sites, sites  # noqa: F401 - fixtures

@@ -12,7 +12,7 @@ MAX_ADDRESSES = 1000
 OTHERS = "others"
 """Stands for the address of those."""
 FURTHER = "further sign-ins while busy"
-"""The reason on lines that only count them."""
+"""The reason on lines that only count, where there is no other."""
 
 
 class BusyLog:
@@ -33,9 +33,10 @@ class BusyLog:
         self._refused(client, reason, {"reason": reason, **fields})
 
     def _refused(self, client: str, reason: str, fields: dict[str, Any]) -> None:
-        if (client, reason) not in self._counts and len(self._counts) >= MAX_ADDRESSES:
-            client = OTHERS
         key = client, reason
+        if key not in self._counts and len(self._counts) >= MAX_ADDRESSES:
+            client = OTHERS
+            key = OTHERS, FURTHER
         if key in self._counts:
             self._counts[key] += 1
             return

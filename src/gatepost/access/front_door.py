@@ -74,6 +74,7 @@ class FrontDoor:
             health=self.health,
             stores_fault=stores_fault,
         )
+        self.health.when_dead = self._http.server_dead
         self._listeners: dict[str, list[Listener]] = {}
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:

@@ -57,6 +57,9 @@ class AllHealthy:
     def failed(self, _server: str, _service: str, _client: str, _reason: str) -> None:
         """Nobody keeps it."""
 
+    def watch(self, _server: str, _service: str) -> None:
+        """Nobody probes."""
+
 
 class _Watched:
     """A service that is probed."""
@@ -121,6 +124,10 @@ class HealthService:
         if change is not None:
             watched.due = now  # is it one bad moment?
         self._tell(change)
+
+    def watch(self, server: str, service: str) -> None:
+        """Somebody relies on this service: probe it for a while, as if a request had gone there."""
+        self._watch(self._key(server, service), self._loop.time())
 
     def describe(self) -> list[dict[str, Any]]:
         """One entry a service that was probed or has failed: see `HealthBoard.describe`."""

@@ -25,8 +25,6 @@ from gatepost.organization.model import (
 )
 from gatepost.wire.proxy_protocol import encode_v2
 
-SILENCE_SECONDS = 5.0
-"""Connecting, TLS and the first line together: a service that takes longer is no use to clients either."""
 MAX_LINE = 8192
 """Octets of the first line of an answer."""
 HEALTH_PAGE = "/healthcheck.htm"
@@ -75,13 +73,16 @@ def plan(organization: Organization, server_name: str, service: str) -> Probe | 
     return Probe(server, endpoint, _request("HEAD", url.path or "/", host))
 
 
-async def run(probe: Probe, context: ssl.SSLContext | None) -> str:
-    """Probes; empty when the service is alive, else why not. `context` is there unless the endpoint is clear."""
+async def run(probe: Probe, context: ssl.SSLContext | None, seconds: float) -> str:
+    """Probes; empty when the service is alive, else why not. `context` is there unless the endpoint is clear.
+
+    `seconds` are for connecting, TLS and the first line together.
+    """
     try:
-        async with asyncio.timeout(SILENCE_SECONDS):
+        async with asyncio.timeout(seconds):
             return await _ask(probe, context)
     except TimeoutError:
-        return f"no answer within {SILENCE_SECONDS:g} s"
+        return f"no answer within {seconds:g} s"
     except ssl.SSLCertVerificationError as error:  # a ValueError too
         return f"certificate refused: {error.verify_message or error.reason}"
     except (asyncio.IncompleteReadError, EOFError):

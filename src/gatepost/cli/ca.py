@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -103,14 +101,18 @@ def issue(server: str, config: str, authority: Path, out: Path | None, days: int
 @out_option
 @days_option
 def renew(server: str, config: str, authority: Path, out: Path | None, days: int) -> None:
-    """Make a new certificate for SERVER's key, with the names that the organization gives it now.
+    """Make a new certificate for the key of SERVER's old one, with the names that the organization gives it now.
 
-    For a new key as well: gatepost ca issue --force.
+    The old certificate must be there, the key need not. For a new key as well: gatepost ca issue --force.
     """
     certificate, key = _files(out or authority, f"{_file_word(server)}-peer")
-    if not key.exists():
-        raise click.ClickException(f"{key} is not there: gatepost ca issue {server}")
-    _make(server, config, authority, (certificate, key), days, _read(key))
+    if not certificate.exists():
+        raise click.ClickException(f"{certificate} is not there: gatepost ca issue {server}")
+    try:
+        old = certificates(_read(certificate))[0]
+    except ValueError as error:
+        raise click.ClickException(f"{certificate} {error}") from error
+    _make(server, config, authority, (certificate, key), days, old)
 
 
 @command.command()
@@ -144,19 +146,25 @@ def _show(file: Path, certificate: Certificate) -> None:
 
 
 def _make(
-    name: str, config: str, directory: Path, files: tuple[Path, Path], days: int, private_key: bytes | None
+    name: str, config: str, directory: Path, files: tuple[Path, Path], days: int, renewed: Certificate | None
 ) -> None:
-    """Sign, write both files, say what belongs into the configuration."""
+    """Sign, write what is new, say what is to be done with it."""
     server = _front_end(_organization(config), name)
     certificate, key = files
-    with _plain_faults(key):
-        pair = _authority(directory).issue(server, datetime.now(UTC), days, private_key)
+    try:
+        pair = _authority(directory).issue(server, datetime.now(UTC), days, renewed)
+    except BadAuthority as error:
+        raise click.ClickException(str(error)) from error
     certificate.parent.mkdir(parents=True, exist_ok=True)
-    if private_key is None:
+    if renewed is None:
         _write(key, pair.private_key, secret=True)
     _write(certificate, pair.certificate, secret=False)
-    click.echo(f"Made {certificate}{'' if private_key else f' and {key}'}, good for {days} days.")
-    click.echo(f"Move {'it' if private_key else 'both'} to {name} and write there, in [front_end]:\n")
+    if renewed is not None:
+        click.echo(f"Made {certificate} anew, good for {days} days.")
+        click.echo(f"Copy it to {name} over the old one, then reload: kill -HUP, or systemctl reload gatepost.")
+        return
+    click.echo(f"Made {certificate} and {key}, good for {days} days.")
+    click.echo(f"Copy the first and move the second to {name}, and write there, in [front_end]:\n")
     click.echo(f'    peer_certificate = "{certificate.name}"        # each with its path')
     click.echo(f'    peer_private_key = "{key.name}"')
     click.echo(f'    organization_ca = "{AUTHORITY}.crt"\n')
@@ -166,21 +174,14 @@ def _make(
     click.echo("Then reload it: kill -HUP, or systemctl reload gatepost.")
 
 
-@contextmanager
-def _plain_faults(key: Path) -> Iterator[None]:
-    try:
-        yield
-    except BadAuthority as error:
-        raise click.ClickException(str(error)) from error
-    except ValueError as error:
-        raise click.ClickException(f"{key} {error}") from error
-
-
 def _authority(directory: Path) -> Authority:
     certificate, key = _files(directory, AUTHORITY)
     if not certificate.exists() or not key.exists():
         raise click.ClickException(f"there is no CA in {directory}: gatepost ca init {directory}")
-    return Authority.load(KeyPair(_read(certificate), _read(key)))
+    try:
+        return Authority.load(KeyPair(_read(certificate), _read(key)))
+    except BadAuthority as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _organization(config: str) -> Organization:

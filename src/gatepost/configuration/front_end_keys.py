@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import Certificate
+
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.schema import FormsTable, FrontEndTable
 from gatepost.configuration.settings import Forms, OtherKey, PeerKeys
 from gatepost.organization.faults import Path, error, warning
 from gatepost.organization.model import Server
+from gatepost.peers.identity import PeerRefused, PeerTrust
 
 WHO = "front end"
 SERVER_MARK = "{server}"
@@ -63,4 +67,17 @@ def build_peer_keys(document: Document, table: FrontEndTable, files: Files, serv
     )
     if chain is None or key is None or ca is None:
         return None
+    if server is not None:
+        _judge_peer_certificate(named, chain[1][0], ca[0], server, files)
     return PeerKeys(chain[0], key, ca[0])
+
+
+def _judge_peer_certificate(named: Named, leaf: Certificate, ca: bytes, server: Server, files: Files) -> None:
+    """What other front ends will say of it. Its times are judged already."""
+    trust = PeerTrust(ca, {server.name: server}, own_name="")
+    try:
+        trust.identify(leaf.public_bytes(Encoding.DER), leaf.not_valid_after_utc.timestamp())
+    except PeerRefused as refused:
+        message = f"{named.what} {named.path} is none that other front ends know {server.name} by: {refused}"
+        remedy = f"make one with: gatepost ca issue {server.name}"
+        files.findings.add(named.document, warning(named.key, WHO, message, remedy))

@@ -52,6 +52,8 @@ class Limits:
     """Requests under way in one worker; over it a request waits briefly, then is told to come back (SPEC B4)."""
     probe_seconds: float = 5.0
     """Between two probes of a server that requests go to (SPEC B7)."""
+    probe_answer_seconds: float = 5.0
+    """For a probe's connection, TLS and first line of an answer together: what takes longer is no use to clients."""
     assertion_seconds: float = 60.0
     """How long the identity that crosses to a peer is good, clocks of two servers included (SPEC C11)."""
 

@@ -216,7 +216,7 @@ def _next_click(visit: Visit) -> str:
 
 def _sign_out(visit: Visit) -> str:
     old = _cookie_line(visit)
-    same = {"Sec-Fetch-Site": "same-origin"}
+    same = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     left = visit.web("CAS-02", path="/owa/logoff", headers=PAGE | old | same)
     since = time.monotonic()
     while True:

@@ -86,6 +86,8 @@ class Pages(BaseHTTPRequestHandler):
     server: WebServer
     protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
+    wbufsize = 65536
+    """Head and body in one write: the second of two would wait for the first one's acknowledgement, 40 ms."""
 
     def _answer(self) -> None:
         body = self._read_body()

@@ -105,6 +105,7 @@ def parse_http_url(text: str) -> HttpUrl:
     return HttpUrl(parts.scheme, host, port or default, parts.path)
 
 
+@lru_cache(maxsize=4096)
 def owner_of(client: str) -> str:
     """Whose a client address is: itself, or its /64 in IPv6. An IPv4 address mapped into IPv6 is the IPv4 address."""
     try:

@@ -42,7 +42,7 @@ class BadAuthority(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its private key, both PEM."""
+    """A certificate and its private key, both PEM; a renewed certificate comes without one."""
 
     certificate: bytes
     private_key: bytes = field(repr=False)
@@ -108,37 +108,45 @@ class Authority:
             raise BadAuthority("the CA's certificate is not one of a CA")
         return cls(certificate, key)
 
-    def issue(self, server: Server, now: datetime, days: int, private_key: bytes | None = None) -> KeyPair:
-        """A certificate by which peers know `server`; `private_key` (PEM) is used again, else a new one is made.
+    def issue(self, server: Server, now: datetime, days: int, renewed: x509.Certificate | None = None) -> KeyPair:
+        """A certificate by which peers know `server`, with a new key, or for the key of `renewed`, which is not needed.
 
-        Raises `BadAuthority` when the CA ends before the certificate would or does not sign for that host, ValueError
-        when `private_key` cannot be used.
+        Raises `BadAuthority` when the CA ends before the certificate would, does not sign for that host, or has not
+        made `renewed` for this server.
         """
         if now + timedelta(days=days) > self.certificate.not_valid_after_utc:
             end = self.certificate.not_valid_after_utc
             raise BadAuthority(f"the CA itself ends on {end:%Y-%m-%d}: make a new one, or ask for fewer days")
         hosts, addresses = certificate_names(server)
         self._require_permitted(hosts)
-        key = ec.generate_private_key(ec.SECP256R1()) if private_key is None else load_peer_key(private_key)
+        key = ec.generate_private_key(ec.SECP256R1()) if renewed is None else None
+        public_key = key.public_key() if key is not None else self._key_of(renewed, server)
         names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
         names += [x509.IPAddress(address) for address in addresses]
         names.append(x509.UniformResourceIdentifier(server_uri(server.name)))
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _builder(_name(server.name), self.certificate.subject, key.public_key(), now, days)
+            _builder(_name(server.name), self.certificate.subject, public_key, now, days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return KeyPair(certificate.public_bytes(Encoding.PEM), _key_pem(key))
+        return KeyPair(certificate.public_bytes(Encoding.PEM), _key_pem(key) if key is not None else b"")
 
-    def has_issued(self, certificate: x509.Certificate) -> bool:
-        """Whether `certificate` is signed by this CA's key."""
-        return issued_by(certificate, self.certificate)
+    def _key_of(self, renewed: x509.Certificate | None, server: Server) -> ec.EllipticCurvePublicKey:
+        """The key of a certificate that this CA has made for `server`."""
+        if renewed is None or not issued_by(renewed, self.certificate):
+            raise BadAuthority("the certificate is not of this CA: issue a new one")
+        names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        if server_uri(server.name) not in names.get_values_for_type(x509.UniformResourceIdentifier):
+            raise BadAuthority(f"the certificate is not that of {server.name}")
+        key = renewed.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)  # no others are signed here
+        return key
 
     def _require_permitted(self, hosts: Sequence[str]) -> None:
         try:
@@ -166,17 +174,6 @@ def is_authority(certificate: x509.Certificate) -> bool:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (x509.ExtensionNotFound, ValueError):
         return False
-
-
-def load_peer_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """The key in `pem`. Raises ValueError when it is none that a peer certificate can be made for."""
-    try:
-        key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError("holds no private key in PEM form without a passphrase") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise ValueError("is not a P-256 key")  # noqa: TRY004 - the file is at fault, not the caller
-    return key
 
 
 def describe(certificate: x509.Certificate) -> Description:

@@ -68,3 +68,19 @@ def test_many_addresses_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     timers.ring()
     assert lines()[4:] == [(OTHERS, 6)]
     assert sum(count for _, count in lines()) == 10
+
+
+def test_each_reason_of_an_address_has_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a flood of one hides no other; their number is bounded, whatever reasons there are."""
+    monkeypatch.setattr(busy_log, "MAX_ADDRESSES", 3)
+    log, timers, lines = make()
+    for _ in range(5):
+        log.refused_for("192.0.2.1", "no assertion")
+        log.refused_for("192.0.2.1", "expired")
+    assert lines() == [("192.0.2.1", 1), ("192.0.2.1", 1)]
+    for n in range(20):
+        log.refused_for("192.0.2.2", f"reason {n}")
+    assert len(log._counts) == 4
+    assert lines()[2:] == [("192.0.2.2", 1), (OTHERS, 1)]
+    timers.ring()
+    assert lines()[4:] == [("192.0.2.1", 4), ("192.0.2.1", 4), (OTHERS, 18)]

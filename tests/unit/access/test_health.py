@@ -100,10 +100,11 @@ def organization(*endpoints: Endpoint, **more: Any) -> Organization:
     )
 
 
-async def probed(org: Organization, service: str) -> str:
+async def probed(org: Organization, service: str, seconds: float = 5.0) -> str:
     probe = probes.plan(org, "MBX-01", service)
     assert probe is not None
-    return await probes.run(probe, trusting(probe.server) if probe.endpoint.tls is not TlsMode.CLEAR else None)
+    context = trusting(probe.server) if probe.endpoint.tls is not TlsMode.CLEAR else None
+    return await probes.run(probe, context, seconds)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +178,10 @@ async def test_another_front_end_must_say_200(status: str, alive: bool) -> None:
         assert server.got.startswith(b"GET /owa/healthcheck.htm HTTP/1.1\r\n")
 
 
-async def test_a_service_that_hangs_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_that_hangs_is_dead() -> None:
     """It accepts TCP, so the machine answers; the service says nothing."""
-    monkeypatch.setattr(probes, "SILENCE_SECONDS", 0.05)
     async with listening(b"") as server:
-        assert "no answer" in await probed(organization(endpoint("imap", server.port)), "imap")
+        assert "no answer" in await probed(organization(endpoint("imap", server.port)), "imap", 0.05)
         await until(lambda: server.connections == 1)
 
 
@@ -282,6 +282,22 @@ async def test_a_dead_service_leaves_the_rotation_and_is_probed_until_it_is_back
         assert w.events == [("server.down", "imap", "probe"), ("server.up", "imap", "probe")]
         assert "cannot connect" in w.log.calls[0].kwargs["reason"]
         reopened.close()
+
+
+async def test_when_probes_find_a_service_dead_those_who_wait_there_are_told() -> None:
+    """Requests' failures alone say nothing of the requests that are under way."""
+    async with world(organization(endpoint("imap", 1))) as w:
+        told: list[str] = []
+        w.service.when_dead = told.append
+        for client in ("192.0.2.1", "192.0.2.2"):
+            w.service.failed("MBX-01", "imap", client, "reset")
+        assert not w.service.healthy("MBX-01", "imap")
+        assert told == []
+        w.service.connected("MBX-01", "imap")
+        await w.after(6)
+        assert told == []
+        await w.after(6)
+        assert told == ["MBX-01"]
 
 
 async def test_two_clients_failures_take_it_down_and_a_probe_follows_at_once() -> None:

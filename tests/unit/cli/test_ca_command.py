@@ -177,21 +177,35 @@ def test_nothing_is_overwritten_unless_it_is_forced(folder: Path, file: Path) ->
 
 
 def test_a_renewal_keeps_the_key_and_takes_the_names_of_today(folder: Path, file: Path) -> None:
-    """One file changes, in one step, so that there is no moment at which key and certificate do not fit."""
+    """One file changes, so that key and certificate always fit; the key has left the CA's machine and stays away."""
     ca("issue", "CAS-01", "-c", file, "--ca", folder)
-    key, first = (folder / "cas-01-peer.key").read_bytes(), certificate(folder / "cas-01-peer.crt")
+    (folder / "cas-01-peer.key").rename(folder.parent / "key")
+    first = certificate(folder / "cas-01-peer.crt")
     file.write_text(file.read_text().replace("cas-01.inside.contoso.com", "front.contoso.com"))
     output = ca("renew", "CAS-01", "-c", file, "--ca", folder, "--days", 30).output
     second = certificate(folder / "cas-01-peer.crt")
     names = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "front.contoso.com" in names.get_values_for_type(x509.DNSName)
-    assert (folder / "cas-01-peer.key").read_bytes() == key
+    assert not (folder / "cas-01-peer.key").exists()
     assert second.public_key() == first.public_key()
     assert second.serial_number != first.serial_number
     assert "good for 30 days" in output
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cas-01-peer.crt", folder / "cas-01-peer.key")
+    context.load_cert_chain(folder / "cas-01-peer.crt", folder.parent / "key")
+
+
+def test_only_this_cas_certificate_of_this_server_is_renewed(folder: Path, file: Path, tmp_path: Path) -> None:
+    """Otherwise a stranger's key would become a front end's."""
     assert "gatepost ca issue CAS-02" in ca("renew", "CAS-02", "-c", file, "--ca", folder, status=1).output
+    ca("issue", "CAS-01", "-c", file, "--ca", folder)
+    shutil.copy(folder / "cas-01-peer.crt", folder / "cas-02-peer.crt")
+    assert "is not that of CAS-02" in ca("renew", "CAS-02", "-c", file, "--ca", folder, status=1).output
+    ca("init", tmp_path / "other")
+    ca("issue", "CAS-02", "-c", file, "--ca", tmp_path / "other")
+    shutil.copy(tmp_path / "other/cas-02-peer.crt", folder)
+    assert "is not of this CA" in ca("renew", "CAS-02", "-c", file, "--ca", folder, status=1).output
+    (folder / "cas-02-peer.crt").write_text("nothing")
+    assert "PEM form" in ca("renew", "CAS-02", "-c", file, "--ca", folder, status=1).output
 
 
 def test_out_puts_the_files_elsewhere(folder: Path, file: Path, tmp_path: Path) -> None:

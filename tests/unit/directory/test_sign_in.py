@@ -470,9 +470,26 @@ def test_a_peers_user_goes_by_the_canonical_name_only(directory: FakeDirectory, 
     assert service.user_by_name("ANNA@contoso.com", IMAP).verdict is Verdict.WRONG_CREDENTIALS
 
 
-def test_a_peers_user_is_known_while_the_directory_is_down(directory: FakeDirectory, service: SignInService) -> None:
-    """If seen before; for others the fault is temporary."""
+def test_a_peers_user_is_known_while_the_directory_is_down(
+    directory: FakeDirectory, service: SignInService, clock: list[float]
+) -> None:
+    """If seen before, for an hour; for others the fault is temporary."""
     service.user_by_name("anna@contoso.com", IMAP)
     directory.down = True
-    assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
+    for seconds in (0.0, sign_in.SUCCESS_SECONDS + 1, sign_in.OUTAGE_SECONDS - 1):
+        clock[0] = 1000.0 + seconds
+        assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
+    clock[0] += sign_in.SUCCESS_SECONDS + sign_in.OUTAGE_SECONDS
+    assert service.user_by_name("anna@contoso.com", IMAP).verdict is Verdict.UNAVAILABLE
     assert service.user_by_name("otto@contoso.com", POP3).verdict is Verdict.UNAVAILABLE
+
+
+def test_a_peers_user_who_is_disabled_or_removed_is_refused_at_the_next_request(
+    directory: FakeDirectory, service: SignInService
+) -> None:
+    """What is remembered of a user is forgotten with any change."""
+    assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
+    directory.put("anna@contoso.com", replace(ANNA, disabled=True))
+    assert service.user_by_name("anna@contoso.com", IMAP).reason == "disabled"
+    directory.put("anna@contoso.com", None)
+    assert service.user_by_name("anna@contoso.com", IMAP).reason == "unknown user"

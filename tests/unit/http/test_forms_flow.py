@@ -516,6 +516,14 @@ async def test_another_users_cookie_is_that_users(world: FormsWorld, browser: Br
     assert await nobody.ask("/owa/") == 302
 
 
+async def test_the_cookie_counts_for_browsers_only(browser: Browser) -> None:
+    """A program's path takes a password: what a page can have a browser send is not enough there."""
+    await browser.sign_in()
+    assert await browser.ask("/owa/") == 200
+    assert await browser.ask("/ews/Exchange.asmx") == 401
+    assert await browser.ask("/dav/", method="PROPFIND") == 401
+
+
 async def test_forged_and_cut_cookies(world: FormsWorld, browser: Browser) -> None:
     """Each leads to the page, and none to a fault."""
     await browser.sign_in()

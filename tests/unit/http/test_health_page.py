@@ -17,9 +17,13 @@ class Health:
 
     def __init__(self, *down: tuple[str, str]) -> None:
         self.down = set(down)
+        self.watched: list[tuple[str, str]] = []
 
     def healthy(self, server: str, service: str) -> bool:
         return (server, service) not in self.down
+
+    def watch(self, server: str, service: str) -> None:
+        self.watched.append((server, service))
 
 
 def page(path: str = "/owa", *, method: str = "GET") -> bytes:
@@ -75,6 +79,14 @@ async def test_a_service_whose_servers_are_all_down_says_503_and_names_no_host(w
     assert b"mbx" not in body.lower()
     assert b"cas" not in body.lower()
     assert (await client.send(page("/ews"))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_the_answer_rests_on_a_probe_of_one_server(world: World) -> None:
+    """Not of all, each second, for a balancer that asks about each service."""
+    set_health(world, ("MBX-1", "owa"))
+    await world.client().send(page())
+    health: Any = world.door.health
+    assert health.watched == [("MBX-2", "owa")]
 
 
 async def test_a_front_end_that_drains_says_503(world: World) -> None:

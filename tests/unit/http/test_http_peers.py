@@ -146,7 +146,8 @@ async def test_who_may_not_sign_in_here_may_not_through_a_peer(
     """A directory that does not answer is a temporary fault here too."""
     peers.sign_in.verdict = result
     peer = PeerClient(peers)
-    assert await refused(peers, peer, peer.line(), status=status) == f"alice: {result.reason}"
+    assert await refused(peers, peer, peer.line(), status=status) == result.reason
+    assert peers.log.of("peer.refused")[0]["user"] == "alice"
     assert let_in == []
 
 

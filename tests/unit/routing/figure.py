@@ -27,7 +27,7 @@ from gatepost.organization.model import (
     VirtualDirectory,
     class_of_service,
 )
-from gatepost.routing.decision import ActiveCopy, Decision, Mailbox, Request, decide
+from gatepost.routing.decision import ActiveCopy, Cause, Decision, Mailbox, Proxy, Redirect, Refuse, Request, decide
 
 OWA, EAS, EWS, AS = "/owa", "/Microsoft-Server-ActiveSync", "/EWS", "/AS"
 SERVICES = ("owa", "Microsoft-Server-ActiveSync", "EWS", "AS")
@@ -130,3 +130,26 @@ def ask(organization: Organization, user: int | str, front_end: str, path: str =
     if isinstance(user, str):
         return decide(organization, asked, Mailbox(home_server=user), None)
     return decide(organization, asked, Mailbox(f"DB0{user}"), ActiveCopy(f"DB0{user}", f"MBX-0{user}", 7))
+
+
+def proxied_to(decision: Decision) -> str:
+    """The server that a request is proxied to."""
+    assert isinstance(decision, Proxy), decision
+    return decision.target.server
+
+
+def refused(decision: Decision) -> Cause:
+    """Why a request is refused."""
+    assert isinstance(decision, Refuse), decision
+    return decision.cause
+
+
+def redirected(decision: Decision) -> Redirect:
+    """The redirection."""
+    assert isinstance(decision, Redirect), decision
+    return decision
+
+
+def rules(decision: Decision) -> set[str]:
+    """All rules that were looked at."""
+    return {step.rule for step in decision.steps}

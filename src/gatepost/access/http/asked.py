@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Asked:
     """One target at one front end, under the configuration as it was then. Never changed."""
 
-    __slots__ = ("kind", "ours", "page", "path", "query", "route", "service", "verbatim")
+    __slots__ = ("by_cookie", "kind", "ours", "page", "path", "query", "route", "service", "verbatim")
 
     def __init__(self, door: HttpDoor, target: bytes) -> None:
         """`target` is in origin form. Raises `HeadFault` for a path that could be read in two ways."""
@@ -26,6 +26,8 @@ class Asked:
         self.kind, self.service = door.router.path_class(route)
         self.page: VirtualDirectory | None = door.forms.directory_of(route)
         """This front end's directory for it, where browsers are shown the sign-in page."""
+        self.by_cookie = self.page is not None or self.kind is PathClass.INTERACTIVE
+        """Whether the sign-in cookie counts: it is for browsers, and programs' paths are out of a page's reach."""
         self.ours = well_known.concerns(route) or door.forms.concerns(route) or health_page.concerns(route)
         """Whether it may be one of the pages that need nobody signed in."""
         self.verbatim = route == well_known.JMAP and door.jmap_path is not None

@@ -22,6 +22,7 @@ from gatepost.access.http.autodiscover.service import Autodiscover
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
+from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.http.slots import Slots
@@ -210,11 +211,10 @@ class HttpDoor:
 
     def server_dead(self, name: str) -> None:
         """Probes have found a service of that server dead: requests that wait for it need not, if another has it."""
-        for leg in list(self._legs):
-            exchange = leg.exchange
-            if isinstance(exchange, Exchange) and exchange.server_name == name:
-                if not self.health.healthy(name, exchange.asked.service):
-                    exchange.server_dead()
+        waiting = [leg.exchange for leg in self._legs if isinstance(leg.exchange, Exchange)]
+        for exchange in waiting:
+            if exchange.server_name == name and not self.health.healthy(name, exchange.asked.service):
+                exchange.server_dead()
 
     # --- for the legs
 

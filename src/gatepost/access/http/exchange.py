@@ -310,7 +310,7 @@ class Exchange(Refusable):
         protocol = upgradable(reader.kept.get(b"upgrade", b""))
         head = (
             reader.status_line, *reader.passed, b"Connection: Upgrade\r\nUpgrade: %b\r\n" % protocol,
-            self.destination.response_lines, leg.request_id(), END, rest,
+            self.destination.lines_about(reader.kept), leg.request_id(), END, rest,
         )  # fmt: skip
         leg.write(b"".join(head))
         if leg.door.log_requests:
@@ -343,6 +343,19 @@ class Exchange(Refusable):
                 return
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
+
+    def server_dead(self) -> None:
+        """Nobody is there any more (probes say so). What has no answer yet does not wait for one that may come.
+
+        Only where there are several candidates: a single server may be busy only, and come to it.
+        """
+        server = self._server
+        if self.over or self._response_begun or server is None or self._choice is None:
+            return
+        self._server = None
+        server.abandon()
+        if not (self._may_repeat() and self._try_next()):
+            self.refuse(503, f"{self.destination.server.name}: dead, by its probes", cause=Cause.NO_ANSWER)
 
     def _may_repeat(self) -> bool:
         reader = self.leg.reader

@@ -96,7 +96,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
             onward.go(leg.exchange, asserted)
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
-    if value and _by_cookie(leg, value, asked):
+    if value and asked.by_cookie and _by_cookie(leg, value, asked):
         return
     authorization = leg.reader.kept.get(b"authorization")
     if authorization is None or authorization != leg.authorization:

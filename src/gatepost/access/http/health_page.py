@@ -52,7 +52,12 @@ def why_not(door: HttpDoor, path: str) -> str:
     if fault:
         return fault
     servers = offering(door.configuration.organization, door.configuration.server, path)
-    return "" if any(door.health.healthy(server, service) for server, service in servers) else NO_SERVER
+    for server, service in servers:
+        if door.health.healthy(server, service):
+            # So that the answer rests on a probe soon, also where no request has come by yet; one server is enough.
+            door.health.watch(server, service)
+            return ""
+    return NO_SERVER
 
 
 def offering(organization: Organization, front_end: Server, path: str) -> list[tuple[str, str]]:

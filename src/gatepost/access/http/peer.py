@@ -72,11 +72,13 @@ class PeerEntrance:
         leg.peer = self._trust.identify(handshake.getpeercert(binary_form=True), self._clock())
         leg.trust = self._trust
 
-    def log_refused(self, leg: PeerLeg, reason: str) -> None:
+    def log_refused(self, leg: PeerLeg, reason: str, user: str = "") -> None:
         """One line for a refusal; many of one kind become a number."""
         peer = leg.peer.name if leg.peer is not None else ""
         request_id = leg.request_id().decode() if leg.phase is Phase.BUSY else ""
-        self._log.refused_for(leg.peer_address, reason, session=leg.session, peer=peer, request_id=request_id)
+        self._log.refused_for(
+            leg.peer_address, reason, session=leg.session, peer=peer, user=user, request_id=request_id
+        )
 
     # --- requests that come
 
@@ -128,12 +130,12 @@ class PeerEntrance:
         if result.verdict is Verdict.SIGNED_IN and result.user is not None:
             return Identity(result.user, Way.PEER, via=claims.via)
         temporary = result.verdict is Verdict.UNAVAILABLE
-        self._refuse(leg, 503 if temporary else 403, f"{claims.user}: {result.reason or result.verdict.value}")
+        self._refuse(leg, 503 if temporary else 403, result.reason or result.verdict.value, user=claims.user)
         return None
 
-    def _refuse(self, leg: PeerLeg, status: int, reason: str, *, close: bool = False) -> None:
+    def _refuse(self, leg: PeerLeg, status: int, reason: str, *, user: str = "", close: bool = False) -> None:
         """Answer so that the other front end knows: it was not let in. A client sees that front end's own answer."""
-        self.log_refused(leg, reason)
+        self.log_refused(leg, reason, user)
         said = reason.encode("ascii", "replace")
         fields = b"%b: %b\r\n" % (PEER_REFUSED_HEADER.encode(), said)
         leg.answer(status, fields=fields + (RETRY_AFTER if status == 503 else b""), close=close)
