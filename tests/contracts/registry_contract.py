@@ -242,6 +242,9 @@ class WatchEngine(Port):
 class RegistryWatchContract:
     """Subclasses provide the fixture `engine`, a `WatchEngine` whose registry has DB01 on MBX-01, epoch 1."""
 
+    outage_seconds = SEEN_SECONDS
+    """An outage and its end are noticed within this time."""
+
     async def test_it_begins_with_the_present_view(self, engine: WatchEngine) -> None:
         assert engine.watch.view == engine.registry.view()
         assert engine.watch.view.active["DB01"].server == "MBX-01"
@@ -291,15 +294,15 @@ class RegistryWatchContract:
             while (engine.watch.stale_seconds > 0) is not stale:  # noqa: ASYNC110 - a port has no event for this
                 await asyncio.sleep(0.005)
 
-        await asyncio.wait_for(until(True), SEEN_SECONDS)
+        await asyncio.wait_for(until(True), self.outage_seconds)
         assert engine.watch.view == before
         told: asyncio.Queue[RegistryView] = asyncio.Queue()
         engine.watch.on_change(told.put_nowait)
         engine.bring_back()
         engine.registry.activate("DB01", "MBX-02")
-        view = await asyncio.wait_for(told.get(), SEEN_SECONDS)
+        view = await asyncio.wait_for(told.get(), self.outage_seconds)
         assert view.active["DB01"].server == "MBX-02"
-        await asyncio.wait_for(until(False), SEEN_SECONDS)
+        await asyncio.wait_for(until(False), self.outage_seconds)
 
 
 __all__ = [

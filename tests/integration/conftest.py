@@ -24,6 +24,7 @@ How to use it::
   between tests, each of which finds them whole.
 - `start_balanced` (function): a front end before servers that the test plays itself, see `balanced.py`.
 - `browser` (function): fresh headless Chromiums, see `browser.py`.
+- `etcd_node`, `etcd_cluster` (session), `own_cluster` (function): etcd with one or three members, see `etcd_kit.py`.
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
 A test that stops or moves things takes its own `start_front_door`, never the shared `front_door`.
@@ -40,6 +41,7 @@ import pytest
 from balanced import start as start_balanced  # noqa: F401 - a fixture
 from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
+from etcd_kit import etcd_cluster, etcd_node, own_cluster, shared_etcd  # noqa: F401 - fixtures
 from sites import all_sites, sites  # noqa: F401 - fixtures
 
 from gatepost.lab.servers.gatepost import LabUser

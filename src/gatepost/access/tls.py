@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
-from pathlib import Path
 
+from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.configuration.settings import FrontEnd, PeerKeys
 from gatepost.organization.model import Server
 
@@ -21,7 +20,7 @@ def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
     context.set_alpn_protocols([alpn])
     # One ticket a handshake: a mail client resumes one session at a time, and each ticket is a packet's worth of work.
     context.num_tickets = 1
-    _load_key_pair(context, front_end.certificate, front_end.private_key)
+    load_key_pair(context, front_end.certificate, front_end.private_key)
     return context
 
 
@@ -50,25 +49,7 @@ def _for_peers(context: ssl.SSLContext, keys: PeerKeys) -> None:
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols([PEER_ALPN])
     context.load_verify_locations(cadata=keys.organization_ca.decode("ascii", "ignore"))
-    _load_key_pair(context, keys.certificate, keys.private_key)
-
-
-def _load_key_pair(context: ssl.SSLContext, chain: bytes, private_key: bytes) -> None:
-    """Give `context` its certificate.
-
-    The ssl module reads keys only from files. Ours came from the supervisor as bytes, since a worker without
-    privileges cannot read the operator's file, so they pass through a private file in memory.
-    """
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - the file is private and gone at once
-    with (
-        tempfile.NamedTemporaryFile(dir=memory, prefix="gatepost-") as certificate,
-        tempfile.NamedTemporaryFile(dir=memory, prefix="gatepost-") as key,
-    ):
-        certificate.write(chain)
-        certificate.flush()
-        key.write(private_key)
-        key.flush()
-        context.load_cert_chain(certificate.name, key.name)
+    load_key_pair(context, keys.certificate, keys.private_key)
 
 
 def client_context(front_end: FrontEnd, server: Server) -> ssl.SSLContext:
