@@ -11,6 +11,7 @@ from cryptography.x509 import Certificate
 
 from gatepost.configuration.certificates import uncovered
 from gatepost.configuration.document import Document
+from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
 from gatepost.configuration.manager import build_manager
@@ -70,6 +71,7 @@ class FrontEndBuilder:
             forms=build_forms(self.document, table.forms, self.files),
             peer_keys=build_peer_keys(self.document, table, self.files, server),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
+            etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
         )
 
     def _add(self, finding: Finding) -> None:

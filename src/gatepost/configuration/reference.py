@@ -19,7 +19,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gatepost.configuration import manager_schema, schema, settings
+from gatepost.configuration import etcd_schema, manager_schema, schema, settings
 from gatepost.configuration.build import STANDARD_SERVICES
 from gatepost.organization.model import AuthenticationMethod, Network, Version
 
@@ -81,6 +81,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.forms]", schema.FormsTable),
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
+    ("[front_end.etcd]", etcd_schema.EtcdTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
     ("[front_end.manager.hooks]", manager_schema.HooksTable),
@@ -104,7 +105,7 @@ _PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 def reference() -> str:
     """The whole page."""
-    texts = _texts(schema) | _texts(manager_schema) | {"LimitsTable": _texts(settings)["Limits"]}
+    texts = _texts(schema) | _texts(manager_schema) | _texts(etcd_schema) | {"LimitsTable": _texts(settings)["Limits"]}
     parts = [HEAD]
     for title, table in SECTIONS:
         parts.append("\n".join(_section(title, table, texts)))

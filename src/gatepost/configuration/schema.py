@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from pydantic import Field, create_model
 
+from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
@@ -109,7 +110,8 @@ class FrontEndTable(Table):
     directory: str = Field(examples=['"state/directory.sqlite"'])
     """File of the directory: users, passwords, databases of mailboxes."""
     registry: str = Field(examples=['"state/registry.sqlite"'])
-    """File of the registry: which copy of each database is active."""
+    """File of the registry: which copy of each database is active. Its folder also holds this front end's lock and the
+    socket of `gatepost` commands, with `[front_end.etcd]` only those."""
     certificate: str = Field(default="", examples=['"pki/front.crt"'])
     """File with the listeners' certificate chain, PEM, leaf first. Needed when any endpoint of this server has TLS."""
     private_key: str = Field(default="", examples=['"pki/front.key"'])
@@ -145,6 +147,7 @@ class FrontEndTable(Table):
     forms: FormsTable = FormsTable()
     token_verifier: TokenVerifierTable | None = None
     manager: ManagerTable | None = None
+    etcd: EtcdTable | None = None
 
 
 class OrganizationTable(Table):
