@@ -1,0 +1,218 @@
+"""The steps of one move, in their order, as a dialogue: each step is said, its result is told (SPEC A2).
+
+    planned:   begin ─► demote the source ─► lag none? ─► promote the target ─► activate
+    failover:  begin ─► fence the source ──────────────► promote the target ─► activate
+
+Sans-I/O: a generator that yields steps and is sent their results. The manager drives it with its lease, a command
+without. A hook that fails stops the move: what was done is undone as far as that is safe, and the move ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+
+from gatepost.activemanager.port import Move
+from gatepost.configuration.manager_settings import HookKind
+
+LAG_TRIES = 20
+LAG_PAUSE_SECONDS = 0.5
+"""A planned move waits for the target to catch up: so many looks at its lag, so far apart."""
+REGISTRY_TRIES = 10
+REGISTRY_PAUSE_SECONDS = 0.5
+"""A registry that does not answer may have lost its leader a moment ago: elections take a second or two."""
+
+
+class Fault(Enum):
+    """Why a step failed."""
+
+    HOOK = "hook"
+    STALE = "stale"
+    """The epoch is over, or another move of the database is under way."""
+    LEASE = "lease"
+    UNAVAILABLE = "unavailable"
+    """The registry did not answer; what was asked for may have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a step. `text` is for people, of a hook its output; `number` what a lag hook measured."""
+
+    fault: Fault | None = None
+    text: str = ""
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Have sign-ins wait. `started` of the move is filled in by who does it."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Run the hook of this kind for `server`, if there is one."""
+
+    kind: HookKind
+    database: str
+    source: str
+    target: str
+    server: str
+    epoch: int
+    """The epoch that the move is to lead to: what storage that refuses late calls compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Make the target active, if the database is at `epoch` still."""
+
+    database: str
+    target: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The move has come to nothing."""
+
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+Step = Begin | Hook | Activate | End | Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a move. `failed_at` is the step that stopped it, in a word, and `text` why."""
+
+    moved: bool
+    failed_at: str = ""
+    text: str = ""
+    promoted: bool = False
+    """The target was, or may have been, promoted though it was not activated: fence it before another one is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A move to make. `has_hook` says whether there is a hook of a kind that concerns a server."""
+
+    move: Move
+    planned: bool
+    has_hook: Callable[[HookKind, str], bool]
+    begun: bool = False
+    """The move stands in the registry already."""
+    also_fence: tuple[str, ...] = ()
+    """Servers that may have been promoted under this epoch before."""
+
+
+Steps = Generator[Step, Result, Outcome]
+
+
+def steps_of(plan: Plan) -> Steps:
+    """The dialogue of a move."""
+    move = plan.move
+    if not plan.begun:
+        result = yield from _persistently(Begin(move))
+        if result.fault is not None:
+            return Outcome(False, "begin", result.text)
+    for kind, server in _giving_up(plan):
+        result = yield from _hook(plan, kind, server)
+        if result.fault is not None:
+            if kind is HookKind.DEMOTE:  # it may have been half done
+                yield from _undone(plan, promoted=plan.begun)
+            return (yield from _ended(plan, f"{kind} of {server}", result))
+    if plan.planned:
+        result = yield from _catch_up(plan)
+        if result.fault is not None:
+            yield from _undone(plan, promoted=plan.begun)
+            return (yield from _ended(plan, "lag", result))
+    result = yield from _hook(plan, HookKind.PROMOTE, move.target)
+    if result.fault is not None:
+        undone = plan.planned and (yield from _undone(plan, promoted=True))
+        return (yield from _ended(plan, f"promote of {move.target}", result, promoted=not undone))
+    result = yield from _persistently(Activate(move.database, move.target, move.epoch))
+    if result.fault is not None:
+        # Whoever was faster has the last word; what is stale has ended in the registry already.
+        return Outcome(False, "activate", result.text, promoted=True)
+    return Outcome(True)
+
+
+def steps_back(plan: Plan) -> Steps:
+    """The dialogue that undoes a move which stands in the registry and was left alone by who began it."""
+    if not (yield from _undone(plan, promoted=True)):
+        return (yield from _ended(plan, "taking back", Result(Fault.HOOK, "the target could not be demoted")))
+    return (yield from _ended(plan, "", Result(text="left alone by who began it")))
+
+
+def _giving_up(plan: Plan) -> list[tuple[HookKind, str]]:
+    """Hooks that keep others from writing."""
+    move = plan.move
+    fences = [(HookKind.FENCE, server) for server in plan.also_fence if server != move.target]
+    if not move.source:
+        return fences
+    kind = HookKind.FENCE
+    if plan.planned and plan.has_hook(HookKind.DEMOTE, move.source):
+        kind = HookKind.DEMOTE
+    return [(kind, move.source), *fences]
+
+
+def _hook(plan: Plan, kind: HookKind, server: str) -> Generator[Step, Result, Result]:
+    if not plan.has_hook(kind, server):
+        return Result()
+    move = plan.move
+    return (yield Hook(kind, move.database, move.source, move.target, server, move.epoch + 1))
+
+
+def _catch_up(plan: Plan) -> Generator[Step, Result, Result]:
+    """Until the target lacks nothing: a planned move is lossless."""
+    result = Result()
+    for _ in range(LAG_TRIES):
+        result = yield from _hook(plan, HookKind.LAG, plan.move.target)
+        if result.fault is None and not result.number:
+            return Result()
+        yield Pause(LAG_PAUSE_SECONDS)
+    if result.fault is not None:
+        return result
+    return Result(Fault.HOOK, f"{plan.move.target} still lacks {result.number:g}")
+
+
+def _undone(plan: Plan, *, promoted: bool) -> Generator[Step, Result, bool]:
+    """The source goes on as before, unless the target may be a writer and cannot be kept from it: better none than two.
+
+    `promoted`: the target may be one, of this move or of who began it. When the source's own hook fails too, its line
+    in the log is all that can be done.
+    """
+    move = plan.move
+    if promoted and plan.has_hook(HookKind.PROMOTE, move.target):
+        kind = HookKind.DEMOTE if plan.has_hook(HookKind.DEMOTE, move.target) else HookKind.FENCE
+        if not plan.has_hook(kind, move.target) or (yield from _hook(plan, kind, move.target)).fault is not None:
+            return False
+    if move.source and plan.has_hook(HookKind.PROMOTE, move.source):
+        # To the source everything is the other way round.
+        yield Hook(HookKind.PROMOTE, move.database, move.target, move.source, move.source, move.epoch + 1)
+    return True
+
+
+def _ended(plan: Plan, failed_at: str, result: Result, *, promoted: bool = False) -> Steps:
+    yield from _persistently(End(plan.move.database))
+    return Outcome(False, failed_at, result.text, promoted)
+
+
+def _persistently(step: Begin | Activate | End) -> Generator[Step, Result, Result]:
+    """A change of the registry, again while that does not answer: its conditions make it happen once."""
+    result = yield step
+    for _ in range(REGISTRY_TRIES):
+        if result.fault is not Fault.UNAVAILABLE:
+            return result
+        yield Pause(REGISTRY_PAUSE_SECONDS)
+        result = yield step
+    return result
