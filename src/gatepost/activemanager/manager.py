@@ -281,7 +281,7 @@ class Manager:
 
     def _facts(self, task: _Task, view: RegistryView, now: float) -> Facts:
         database = self._organization.databases[task.database]
-        tried = self._tries.promoted(task.database, view.active[task.database].epoch)
+        tried = self._tries.tried(task.database, view.active[task.database].epoch)
         after = None if task.planned else self.seen.failing_from(task.source)
         copies = tuple(
             CopyFacts(
@@ -308,7 +308,7 @@ class Manager:
         target = found.server if isinstance(found, Chosen) else ""
         if task.wanted:
             target = task.wanted if task.wanted in usable else ""
-        elif left in usable:
+        elif left in usable and left not in self._tries.tried(task.database, view.active[task.database].epoch):
             target = left  # what may be half done comes before what would be better
         if not target and task.begun is not None and task.planned:
             task.target = left
@@ -333,15 +333,9 @@ class Manager:
     def _go(self, task: _Task, view: RegistryView, *, back: bool = False) -> None:
         assert self._holding.lease is not None
         epoch, begun = view.active[task.database].epoch, task.begun
-        also = self._tries.promoted(task.database, epoch)
-        if begun is not None:
-            also = (*also, begun.target)
         reason = f"manager's term {self._holding.lease.term}: {task.reason}"
         move = Move(task.database, task.source, task.target, epoch, 0.0, reason)
-        plan = Plan(
-            move, task.planned, self._has_hook, begun=begun is not None,
-            also_fence=tuple(dict.fromkeys(s for s in also if s not in {task.target, task.source})),
-        )  # fmt: skip
+        plan = Plan(move, task.planned, self._has_hook, begun)
         self._requests.pop(task.database, None)
         event = "manager.taking_back" if back else "manager.moving" if task.planned else "manager.failing_over"
         facts = {"database": task.database, "source": task.source, "target": task.target, "epoch": epoch}
@@ -397,7 +391,9 @@ class Manager:
             if not task.planned:
                 self._tries.failed_over(task.database, now)
             return
-        if outcome.promoted:
-            self._tries.remember_promoted(task.database, task.epoch, task.target)
-        self._out.log("error", "manager.move_failed", **facts, step=outcome.failed_at, reason=outcome.text)
+        if outcome.tried:
+            self._tries.not_promoted(task.database, task.epoch, task.target)
+        self._out.log(
+            "error", "manager.move_failed", **facts, step=outcome.failed_at, reason=outcome.text, stands=outcome.stands
+        )
         self._tries.failed(task.database, now)

@@ -4,13 +4,14 @@
     failover:  begin ─► fence the source ──────────────► promote the target ─► activate
 
 Sans-I/O: a generator that yields steps and is sent their results. The manager drives it with its lease, a command
-without. A hook that fails stops the move: what was done is undone as far as that is safe, and the move ends.
+without. A hook that fails stops the move: what was done is undone, and the move ends. Where it cannot be undone, since
+the target may be a writer, the move stays in the registry, so that whoever acts next knows that this one comes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gatepost.activemanager.port import Move
@@ -97,8 +98,10 @@ class Outcome:
     moved: bool
     failed_at: str = ""
     text: str = ""
-    promoted: bool = False
-    """The target was, or may have been, promoted though it was not activated: fence it before another one is."""
+    stands: bool = False
+    """It could not be undone and stays in the registry."""
+    tried: bool = False
+    """The target could not be promoted: another one may do better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,8 @@ class Plan:
     move: Move
     planned: bool
     has_hook: Callable[[HookKind, str], bool]
-    begun: bool = False
-    """The move stands in the registry already."""
-    also_fence: tuple[str, ...] = ()
-    """Servers that may have been promoted under this epoch before."""
+    begun: Move | None = None
+    """What stands in the registry already: its target may have been promoted."""
 
 
 Steps = Generator[Step, Result, Outcome]
@@ -120,49 +121,49 @@ Steps = Generator[Step, Result, Outcome]
 def steps_of(plan: Plan) -> Steps:
     """The dialogue of a move."""
     move = plan.move
-    if not plan.begun:
+    if plan.begun is None:
         result = yield from _persistently(Begin(move))
         if result.fault is not None:
             return Outcome(False, "begin", result.text)
     for kind, server in _giving_up(plan):
         result = yield from _hook(plan, kind, server)
         if result.fault is not None:
-            if kind is HookKind.DEMOTE:  # it may have been half done
-                yield from _undone(plan, promoted=plan.begun)
-            return (yield from _ended(plan, f"{kind} of {server}", result))
+            return (yield from _given_up(plan, f"{kind} of {server}", result, began=kind is HookKind.DEMOTE))
     if plan.planned:
         result = yield from _catch_up(plan)
         if result.fault is not None:
-            yield from _undone(plan, promoted=plan.begun)
-            return (yield from _ended(plan, "lag", result))
+            return (yield from _given_up(plan, "lag", result))
+    if plan.begun is not None and plan.begun.target != move.target:
+        # The registry must know whom we promote; who was to be promoted before has been fenced.
+        yield from _persistently(End(move.database))
+        result = yield from _persistently(Begin(move))
+        if result.fault is not None:
+            return Outcome(False, "begin", result.text)
     result = yield from _hook(plan, HookKind.PROMOTE, move.target)
     if result.fault is not None:
-        undone = plan.planned and (yield from _undone(plan, promoted=True))
-        return (yield from _ended(plan, f"promote of {move.target}", result, promoted=not undone))
+        now = replace(plan, begun=move)
+        return replace((yield from _given_up(now, f"promote of {move.target}", result)), tried=True)
     result = yield from _persistently(Activate(move.database, move.target, move.epoch))
     if result.fault is not None:
         # Whoever was faster has the last word; what is stale has ended in the registry already.
-        return Outcome(False, "activate", result.text, promoted=True)
+        return Outcome(False, "activate", result.text, stands=True)
     return Outcome(True)
 
 
 def steps_back(plan: Plan) -> Steps:
     """The dialogue that undoes a move which stands in the registry and was left alone by who began it."""
-    if not (yield from _undone(plan, promoted=True)):
-        return (yield from _ended(plan, "taking back", Result(Fault.HOOK, "the target could not be demoted")))
-    return (yield from _ended(plan, "", Result(text="left alone by who began it")))
+    return (yield from _given_up(plan, "", Result(text="it was left alone, and is undone")))
 
 
 def _giving_up(plan: Plan) -> list[tuple[HookKind, str]]:
-    """Hooks that keep others from writing."""
-    move = plan.move
-    fences = [(HookKind.FENCE, server) for server in plan.also_fence if server != move.target]
-    if not move.source:
-        return fences
-    kind = HookKind.FENCE
-    if plan.planned and plan.has_hook(HookKind.DEMOTE, move.source):
-        kind = HookKind.DEMOTE
-    return [(kind, move.source), *fences]
+    """Hooks that keep others from writing: the source, and who may have been promoted before."""
+    move, fences = plan.move, []
+    if move.source:
+        demotes = plan.planned and plan.has_hook(HookKind.DEMOTE, move.source)
+        fences.append((HookKind.DEMOTE if demotes else HookKind.FENCE, move.source))
+    if plan.begun is not None and plan.begun.target not in {move.target, move.source}:
+        fences.append((HookKind.FENCE, plan.begun.target))
+    return fences
 
 
 def _hook(plan: Plan, kind: HookKind, server: str) -> Generator[Step, Result, Result]:
@@ -185,26 +186,24 @@ def _catch_up(plan: Plan) -> Generator[Step, Result, Result]:
     return Result(Fault.HOOK, f"{plan.move.target} still lacks {result.number:g}")
 
 
-def _undone(plan: Plan, *, promoted: bool) -> Generator[Step, Result, bool]:
-    """The source goes on as before, unless the target may be a writer and cannot be kept from it: better none than two.
-
-    `promoted`: the target may be one, of this move or of who began it. When the source's own hook fails too, its line
-    in the log is all that can be done.
-    """
-    move = plan.move
-    if promoted and plan.has_hook(HookKind.PROMOTE, move.target):
-        kind = HookKind.DEMOTE if plan.has_hook(HookKind.DEMOTE, move.target) else HookKind.FENCE
-        if not plan.has_hook(kind, move.target) or (yield from _hook(plan, kind, move.target)).fault is not None:
-            return False
-    if move.source and plan.has_hook(HookKind.PROMOTE, move.source):
-        # To the source everything is the other way round.
+def _given_up(plan: Plan, failed_at: str, result: Result, *, began: bool = True) -> Steps:
+    """Undo what was done and end the move. `began`: the source may have been kept from writing, in good order."""
+    move, before = plan.move, plan.begun
+    if before is not None and plan.has_hook(HookKind.PROMOTE, before.target):
+        # The target may be a writer, by this move or by who began it. Better no writer than two.
+        kind = HookKind.DEMOTE if plan.has_hook(HookKind.DEMOTE, before.target) else HookKind.FENCE
+        if not plan.has_hook(kind, before.target):
+            return Outcome(False, failed_at, result.text, stands=True)
+        undoing = yield Hook(
+            kind, move.database, before.target, move.source, before.target, move.epoch + 1
+        )  # to the target it is the other way round
+        if undoing.fault is not None:
+            return Outcome(False, failed_at, f"{result.text}; undoing it: {undoing.text}", stands=True)
+    if plan.planned and began and move.source and plan.has_hook(HookKind.PROMOTE, move.source):
+        # When this fails too, the hook's line in the log is all that can be done.
         yield Hook(HookKind.PROMOTE, move.database, move.target, move.source, move.source, move.epoch + 1)
-    return True
-
-
-def _ended(plan: Plan, failed_at: str, result: Result, *, promoted: bool = False) -> Steps:
-    yield from _persistently(End(plan.move.database))
-    return Outcome(False, failed_at, result.text, promoted)
+    yield from _persistently(End(move.database))
+    return Outcome(False, failed_at, result.text)
 
 
 def _persistently(step: Begin | Activate | End) -> Generator[Step, Result, Result]:

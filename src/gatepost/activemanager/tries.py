@@ -20,8 +20,7 @@ class Tries:
         self._failures: dict[str, tuple[int, float]] = {}
         """Moves in a row that came to nothing, and when the next one may be tried."""
         self._failovers: dict[str, deque[float]] = {}
-        self._promoted: dict[str, tuple[int, tuple[str, ...]]] = {}
-        """Servers that may have been promoted at an epoch without being activated."""
+        self._not_promoted: dict[str, tuple[int, frozenset[str]]] = {}
 
     def configure(self, settings: ManagerSettings) -> None:
         """Other pauses from now on."""
@@ -60,14 +59,12 @@ class Tries:
                 return f"the last failover was not {pause:g} s ago"
         return ""
 
-    def remember_promoted(self, database: str, epoch: int, server: str) -> None:
-        """This server may be a writer now although another epoch did not begin."""
-        known, servers = self._promoted.get(database, (epoch, ()))
-        if known != epoch:
-            servers = ()
-        self._promoted[database] = epoch, (*servers, server) if server not in servers else servers
+    def not_promoted(self, database: str, epoch: int, server: str) -> None:
+        """This server's copy could not be promoted at this epoch."""
+        known, servers = self._not_promoted.get(database, (epoch, frozenset()))
+        self._not_promoted[database] = epoch, (servers if known == epoch else frozenset()) | {server}
 
-    def promoted(self, database: str, epoch: int) -> tuple[str, ...]:
-        """Servers that may have been promoted at this epoch."""
-        known, servers = self._promoted.get(database, (epoch, ()))
-        return servers if known == epoch else ()
+    def tried(self, database: str, epoch: int) -> frozenset[str]:
+        """Servers whose copies could not be promoted at this epoch: others come first."""
+        known, servers = self._not_promoted.get(database, (epoch, frozenset()))
+        return servers if known == epoch else frozenset()
