@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 from typing import Protocol as Port
 
-from gatepost.access import probes, tasks
+from gatepost.access import tasks
+from gatepost.activemanager import probes
 from gatepost.balancing.health import PROBE, Change, HealthBoard, Key
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import Protocol, Server, TlsMode

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access.http.answers import RETRY_AFTER
-from gatepost.access.probes import HEALTH_PAGE
+from gatepost.activemanager.probes import HEALTH_PAGE
 from gatepost.organization.model import Organization, Role, Server, VirtualDirectory
 
 if TYPE_CHECKING:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from gatepost.activemanager.seen import Sight
 from gatepost.organization.model import (
     ClientAddress,
     Endpoint,
@@ -33,7 +35,7 @@ ALIVE_ABOVE_499 = frozenset({501, 505})
 """A server that does not know the method or version is there; other answers from 500 on say that its service is not."""
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
-_FAREWELL = {Protocol.IMAP: b"a LOGOUT\r\n", Protocol.POP3: b"QUIT\r\n"}
+FAREWELL = {Protocol.IMAP: b"a LOGOUT\r\n", Protocol.POP3: b"QUIT\r\n"}
 """Without it servers log each probe as a lost connection (field case 134)."""
 
 
@@ -78,23 +80,34 @@ async def run(probe: Probe, context: ssl.SSLContext | None, seconds: float) -> s
 
     `seconds` are for connecting, TLS and the first line together.
     """
+    return (await look(ask(probe, context), seconds))[1]
+
+
+async def look(asking: Coroutine[None, None, str], seconds: float) -> tuple[Sight, str]:
+    """What came of asking a service for at most `seconds`: what that means, and why it is not well."""
     try:
         async with asyncio.timeout(seconds):
-            return await _ask(probe, context)
+            reason = await asking
     except TimeoutError:
-        return f"no answer within {seconds:g} s"
+        return Sight.SILENT, f"no answer within {seconds:g} s"
     except ssl.SSLCertVerificationError as error:  # a ValueError too
-        return f"certificate refused: {error.verify_message or error.reason}"
+        return Sight.ILL, f"certificate refused: {error.verify_message or error.reason}"
     except (asyncio.IncompleteReadError, EOFError):
-        return "closed without an answer"
+        return Sight.ILL, "closed without an answer"
     except (asyncio.LimitOverrunError, ValueError):
-        return "an answer that is not understood"
+        return Sight.ILL, "an answer that is not understood"
+    except ConnectionRefusedError as error:
+        return Sight.REFUSED, f"cannot connect: {error.strerror or type(error).__name__}"
     except OSError as error:
-        return f"cannot connect: {error.strerror or type(error).__name__}"
+        return Sight.ILL, f"cannot connect: {error.strerror or type(error).__name__}"
+    return (Sight.ILL if reason else Sight.WELL), reason
 
 
-async def _ask(probe: Probe, context: ssl.SSLContext | None) -> str:
-    endpoint = probe.endpoint
+@asynccontextmanager
+async def connected(
+    endpoint: Endpoint, context: ssl.SSLContext | None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to `endpoint`, its PROXY header said and its implicit TLS done; closed without waiting."""
     proxied = endpoint.client_address is ClientAddress.PROXY_V2
     name = (endpoint.tls_name or endpoint.address) if endpoint.tls is TlsMode.IMPLICIT else None
     at_once = name if not proxied else None
@@ -106,18 +119,24 @@ async def _ask(probe: Probe, context: ssl.SSLContext | None) -> str:
             writer.write(encode_v2(None, None))
             if name is not None and context is not None:
                 await writer.start_tls(context, server_hostname=name)
-        if probe.request:
-            writer.write(probe.request)
-        line = await reader.readuntil(b"\n")
-        writer.write(_FAREWELL.get(endpoint.protocol, b""))
+        yield reader, writer
         writer.close()
     except BaseException:
         writer.transport.abort()  # nothing is to be waited for, and TLS would
         raise
-    return _judge(probe, line)
 
 
-def _judge(probe: Probe, line: bytes) -> str:
+async def ask(probe: Probe, context: ssl.SSLContext | None) -> str:
+    """The first line of the service, judged: empty when it is alive. Raises what a connection may raise."""
+    async with connected(probe.endpoint, context) as (reader, writer):
+        if probe.request:
+            writer.write(probe.request)
+        line = await reader.readuntil(b"\n")
+        writer.write(FAREWELL.get(probe.endpoint.protocol, b""))
+    return judge(probe, line)
+
+
+def judge(probe: Probe, line: bytes) -> str:
     """What the first line of the answer says; empty: alive."""
     if probe.endpoint.protocol is Protocol.IMAP:
         return "" if line[:5].upper() == b"* OK " or line[:9].upper() == b"* PREAUTH" else f"it says {_shown(line)}"
