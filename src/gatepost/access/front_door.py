@@ -21,8 +21,11 @@ from gatepost.access.http.door import HttpDoor
 from gatepost.access.listener import Factory, Listener
 from gatepost.access.mail_door import MailDoor
 from gatepost.access.mail_server import KEEPALIVE
+from gatepost.access.moves import Changed, Leaver, Outcome, Round, changes, counted, window_for
 from gatepost.access.router import Router
+from gatepost.access.sessions import SessionFilter
 from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
+from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import PEER, Endpoint, Protocol, TlsMode
@@ -48,6 +51,8 @@ class FrontDoor:
         front_end = configuration.front_end
         self._configuration = configuration
         self._log = log
+        self._loop = loop
+        self._router = router
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
@@ -129,6 +134,60 @@ class FrontDoor:
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection of any protocol."""
         return [entry for door in self._doors() for entry in door.sessions()]
+
+    # --- sessions that must go
+
+    def set_view(self, view: RegistryView) -> None:
+        """The registry has another view: decide by it from now on, and have sessions follow their databases."""
+        moved = changes(self._router.view, view)
+        self._router.set_view(view)
+        if moved:
+            self.moved(moved)
+
+    def moved(self, moved: Iterable[tuple[str, str, int]]) -> None:
+        """Close the sessions of these databases that are of another epoch than the registry's (SPEC B5).
+
+        Each of `moved` is the database, its server before and its epoch now. It takes a window's time, at boundaries;
+        what is at none when `move_forced_seconds` are over is cut. Nothing waits for it.
+        """
+        found = [Changed(*one) for one in moved]
+        observed = self._router.view.observed.items()
+        dead = frozenset(key for key, seen in observed if not seen.healthy)
+        leavers = [leaver for door in self._doors() for leaver in door.move(found, dead)]
+        if not leavers:
+            return
+        limits = self._configuration.front_end.limits
+        databases = sorted(one.database for one in found)
+        began = self._loop.time()
+
+        def done(outcomes: list[Outcome]) -> None:
+            seconds = round(self._loop.time() - began, 3)
+            self._log.info("sessions.moved", databases=databases, seconds=seconds, **counted(outcomes))
+
+        Round(
+            self._loop,
+            leavers,
+            window=window_for(len(leavers), limits.move_window_seconds, limits.move_sessions_per_second),
+            forced=limits.move_forced_seconds,
+            done=done,
+        )
+
+    async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:
+        """End the sessions that match; answers their ids, each with what came of it (field cases 1, 4 and 5).
+
+        They are ended at boundaries, those left after `seconds` are cut. "closed" means that the client's connection
+        is closed. It never depends on any server.
+        """
+        found = [pair for door in self._doors() for pair in door.leavers(wanted, reason)]
+        leavers: list[Leaver] = [leaver for _, leaver in found]
+        ended: asyncio.Future[list[Outcome]] = self._loop.create_future()
+        limits = self._configuration.front_end.limits
+        window = window_for(len(leavers), 0.0, limits.move_sessions_per_second)
+        Round(self._loop, leavers, window=window, forced=seconds, done=ended.set_result)
+        outcomes = await ended
+        if found:
+            self._log.info("sessions.kicked", reason=reason, **wanted.words(), **counted(outcomes))
+        return [(session, outcome.value) for (session, _), outcome in zip(found, outcomes, strict=True)]
 
     def counters(self) -> dict[str, int]:
         """What happened since the worker's start, and what happens now, as numbers."""

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
-from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, is_front_end, open_server
+from gatepost.access.carry import CarryOver, carry_over_for, without_compression
+from gatepost.access.mail_server import (
+    AttemptFailed,
+    Introduction,
+    MailServerLeg,
+    back_sign_in,
+    is_front_end,
+    open_server,
+)
+from gatepost.access.sessions import times
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import ClientAddress
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
+from gatepost.relay.noting import Notes
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
 from gatepost.wire.events import (
@@ -37,6 +47,8 @@ MAX_PIPELINED = 64 * 1024
 """Bytes a client may send ahead while its sign-in is under way; then reading pauses."""
 ATTEMPTS = 2
 """Connection attempts for one sign-in; each goes to where the active copy is at that moment."""
+MAX_MOVES = 5
+"""Moves of the database during one sign-in that it follows; more is a registry gone wild."""
 RETRY_SECONDS = 0.25
 """Wait before the second attempt when the active copy has not moved meanwhile."""
 
@@ -58,6 +70,8 @@ class Phase(Enum):
     CHECKING = "checking"
     CONNECTING = "connecting"
     RELAYING = "relaying"
+    LEAVING = "leaving"
+    """The relay is over on the server's side; the client has yet to close."""
     CLOSED = "closed"
 
 
@@ -67,7 +81,7 @@ class MailClientLeg(asyncio.Protocol):
     __slots__ = (
         "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proxy",
         "_reason", "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
-        "phase", "relay", "session",
+        "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
     )  # fmt: skip
 
     def __init__(self, door: MailDoor, *, tls: bool, starttls: bool, proxy: ProxyHeader | None) -> None:
@@ -88,6 +102,16 @@ class MailClientLeg(asyncio.Protocol):
         self._target: Target | None = None
         self._task: asyncio.Task[None] | None = None
         self._user = ""
+        self.carry_over: CarryOver | None = None
+        """What it takes to carry the session over to another server, where that is wanted."""
+        self.database = ""
+        """The database of the user's mailbox; empty before the sign-in, and for a mailbox of 2003."""
+        self.epoch = 0
+        """The epoch of the database that the server was chosen by."""
+        self.ends: Notes | None = None
+        """Where the relayed session may be ended."""
+        self.gone = False
+        """The client's connection is closed."""
         self.phase = Phase.DIALOGUE
         self.relay: Relay | None = None
         self.session = ""
@@ -130,6 +154,7 @@ class MailClientLeg(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client went away before the relay began."""
+        self.gone = True
         if self.phase is Phase.CLOSED:
             return
         if self.relay is not None:
@@ -277,9 +302,11 @@ class MailClientLeg(asyncio.Protocol):
         assert result.user is not None
         tried: Decision | None = None
         failure: AttemptFailed | None = None
-        for attempt in range(ATTEMPTS):
+        attempts, moves = ATTEMPTS, MAX_MOVES
+        self.database = result.user.mailbox.database or ""
+        while attempts:
             decision = door.router.decide(door.protocol, result.user.mailbox)
-            if attempt and decision is tried:
+            if decision is tried:
                 await asyncio.sleep(RETRY_SECONDS)
                 decision = door.router.decide(door.protocol, result.user.mailbox)
             tried = decision
@@ -287,6 +314,7 @@ class MailClientLeg(asyncio.Protocol):
                 self._task = None
                 self._refuse_decision(decision)
                 return
+            self.epoch = decision.epoch
             for target in door.servers_for(decision, self._address[0], self._user):
                 self._target = target
                 if self._front.ttl <= 1 and is_front_end(door.configuration.organization.servers[target.server]):
@@ -296,11 +324,15 @@ class MailClientLeg(asyncio.Protocol):
                 failure = await self._try(target, result, credentials)
                 if failure is None:
                     return
-                if not failure.elsewhere:
+                if failure.moved or not failure.elsewhere:
                     break
             assert failure is not None  # there is always one to try
             if not failure.again:
                 break
+            if failure.moved and moves:
+                moves -= 1  # no fault of the server's: the attempt is not used up
+            else:
+                attempts -= 1
         self._task = None
         assert failure is not None
         self._refuse(REFUSALS[failure.kind], f"mailbox server: {self._failures[-1]}")
@@ -324,13 +356,28 @@ class MailClientLeg(asyncio.Protocol):
         try:
             signed_in = await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
         except AttemptFailed as failure:
+            if not door.is_current(self.database, self.epoch):
+                return self._moved(target)
             door.tell_health(target, self._address[0], failure)
             self._failures.append(f"{target.server}: {failure}")
             return failure
         door.tell_health(target, self._address[0])
+        if not door.is_current(self.database, self.epoch):
+            leg.abort()
+            return self._moved(target)
         self._task = None
+        if door.carries_over:
+            told = Introduction(self._front.ttl, self._front.client_id)
+            self.carry_over = carry_over_for(door, result.user, credentials, told, self._facts())
         self._hand_over(signed_in)
         return None
+
+    def _moved(self, target: Target) -> AttemptFailed:
+        """The copy there is not the active one any more: nobody was handed over to it."""
+        self._server_leg = None
+        failure = AttemptFailed(FailureKind.UNAVAILABLE, "the database has moved", again=True, moved=True)
+        self._failures.append(f"{target.server}: {failure}")
+        return failure
 
     def _facts(self) -> ClientFacts:
         address, own = self._address, own_address(self._transport, self._proxy)
@@ -346,7 +393,10 @@ class MailClientLeg(asyncio.Protocol):
             self._finish()
             return
         self._notes = leg.notes
-        answer = self._front.signed_in(signed_in.capabilities, signed_in.text)
+        capabilities, carry_over = signed_in.capabilities, self.carry_over
+        if carry_over is not None and capabilities is not None:
+            capabilities = without_compression(capabilities)
+        answer = self._front.signed_in(capabilities, signed_in.text)
         if signed_in.untagged or signed_in.rest:
             answer = signed_in.untagged + answer + signed_in.rest
         rest = self._front.rest
@@ -354,7 +404,11 @@ class MailClientLeg(asyncio.Protocol):
         self._reason = ""
         self._settle()
         self.phase = Phase.RELAYING
-        self.relay = Relay(self._transport, leg.transport, self._relay_ended)
+        self.ends = door.notes() if carry_over is None else None
+        watch = self.ends if carry_over is None else carry_over.tracker
+        self.relay = Relay(self._transport, leg.transport, self._relay_ended, watch)
+        if carry_over is not None:
+            carry_over.joined(self.relay, capabilities or b"", signed_in.rest)
         door.pending.discard(self)
         door.relaying.add(self)
         del self._front
@@ -362,8 +416,20 @@ class MailClientLeg(asyncio.Protocol):
         leg.relay = self.relay
         self.relay.start(answer, rest, client_full=self._full)
 
+    async def carry(self, decision: Serve | Proxy) -> bool:
+        """Have the session go on at the decision's server without its client noticing; whether it does.
+
+        Where it does not, it is as before or has been ended with BYE; it never waits for the end of a command.
+        """
+        carry_over, before = self.carry_over, self._target
+        if carry_over is None or before is None or not await carry_over.to(decision.target, before.server):
+            return False
+        self._target = decision.target
+        return True
+
     def _relay_ended(self, relay: Relay) -> None:
         self._reason = relay.reason
+        self.gone = True
         door = self._door
         door.relaying.discard(self)
         if door.draining and not door.relaying:
@@ -376,20 +442,48 @@ class MailClientLeg(asyncio.Protocol):
         """End the session before its relay began, in the protocol's words; within a handshake there are none."""
         self._reason = self._reason or text
         if self.phase is Phase.HANDSHAKE or self._transport.is_closing():
+            self.gone = True  # nobody is told of a connection that is lost within its handshake
             self._transport.abort()
         else:
             self._transport.write(self._front.bye(text))
             self._transport.close()
         self._finish()
 
-    def give_up(self) -> None:
-        """End the session without a word: something is wrong with it that nobody thought of."""
-        self._reason = "internal fault"
+    def cut(self, reason: str) -> None:
+        """End the session at once, without a word."""
+        self._reason = self._reason or reason
         if self.relay is not None:
-            self.relay.abort("internal fault")
+            self.relay.abort(reason)
         else:
             self._transport.abort()
             self._finish()
+
+    def give_up(self) -> None:
+        """End the session: something is wrong with it that nobody thought of."""
+        self._reason = ""
+        self.cut("internal fault")
+
+    def leave(self, reason: str, text: str) -> None:
+        """End a relayed session that `at_boundary` is true of: its server hears nothing more, its client the words."""
+        relay = self.relay
+        assert relay is not None
+        if self.ends is not None:
+            farewell = self.ends.farewell(text)
+        else:
+            farewell = self._door.farewell(f"[UNAVAILABLE] {text}") if self.at_boundary() else b""
+        self.phase = Phase.LEAVING
+        relay.leave(reason, farewell)
+
+    def at_boundary(self) -> bool:
+        """Whether a relayed session may be ended, after a moment of silence, without cutting anything."""
+        if self.carry_over is not None:
+            return self.carry_over.at_boundary
+        return self.ends is not None and self.ends.at_rest()
+
+    def database_moved(self) -> None:
+        """The epoch has changed: a sign-in under way need not wait for the server that had the database before."""
+        if self._server_leg is not None and not self._door.is_current(self.database, self.epoch):
+            self._server_leg.give_up()
 
     def check_deadline(self, now: float) -> None:
         """The absolute time for signing in, whatever the session is busy with (field case 103)."""
@@ -419,6 +513,8 @@ class MailClientLeg(asyncio.Protocol):
             self._server_leg = None
         door.admission.leave(self._address[0], settled=self._settled)
         relay = self.relay
+        carried_from = self.carry_over.servers if self.carry_over is not None else []
+        self.carry_over = None
         door.log.info(
             door.event,
             session=self.session,
@@ -431,10 +527,21 @@ class MailClientLeg(asyncio.Protocol):
             seconds=round(door.loop.time() - self._since, 3),
             bytes_in=relay.bytes_in if relay is not None else 0,
             bytes_out=relay.bytes_out if relay is not None else 0,
+            **({"carried_from": carried_from} if carried_from else {}),
             **({"notes": self._notes} if self._notes else {}),
         )
 
-    # --- for operators
+    # --- for operators, and for who ends sessions
+
+    @property
+    def door(self) -> MailDoor:
+        """What it came in by."""
+        return self._door
+
+    @property
+    def server(self) -> str:
+        """Where it is, or is being, signed in; empty while that is not known."""
+        return self._target.server if self._target is not None else ""
 
     @property
     def bytes_seen(self) -> int:
@@ -449,6 +556,8 @@ class MailClientLeg(asyncio.Protocol):
             "phase": self.phase.value,
             "client": self._address[0],
             "user": self._user,
-            "server": self._target.server if self._target is not None else "",
-            "seconds": round(self._door.loop.time() - self._since, 1),
+            "database": self.database,
+            "server": self.server,
+            "epoch": self.epoch,
+            **times(self._door.loop.time() - self._since),
         }

@@ -19,14 +19,19 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
 from gatepost.access.busy_log import BusyLog
+from gatepost.access.carry import AT_ONCE
 from gatepost.access.health import AllHealthy, HealthService
+from gatepost.access.leaving import KICKED, MOVED, MailLeaver
 from gatepost.access.mail_server import AttemptFailed, MailBack, MailFront
+from gatepost.access.moves import Changed, Leaver
 from gatepost.access.router import Router
+from gatepost.access.sessions import SessionFilter
 from gatepost.access.tls import ClientContexts
 from gatepost.balancing.choice import order
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
+from gatepost.relay.noting import ImapTails, Notes, Pop3Tails
 from gatepost.routing.outcome import Proxy, Serve, Target
 from gatepost.wire.events import BackSignIn
 from gatepost.wire.imap_back import ImapBack
@@ -81,6 +86,8 @@ class MailDoor:
         self.busy_log = BusyLog(log, self.refused_event, self.loop)
         self.pending: set[MailClientLeg] = set()
         self.relaying: set[MailClientLeg] = set()
+        self.carrying = asyncio.Semaphore(AT_ONCE)
+        """Whoever carries a session over to another server holds one."""
         self.draining = False
         self.all_ended = asyncio.Event()
         """Set during a drain when the last relay is gone."""
@@ -123,6 +130,41 @@ class MailDoor:
     def back(self, sign_in: BackSignIn) -> MailBack:
         """The machine for the dialogue with a mailbox server."""
         return ImapBack(sign_in) if self.protocol is Protocol.IMAP else Pop3Back(sign_in)
+
+    def notes(self) -> Notes:
+        """What watches a relayed session for the places where it may be ended."""
+        return ImapTails() if self.protocol is Protocol.IMAP else Pop3Tails()
+
+    def is_current(self, database: str, epoch: int) -> bool:
+        """Whether `epoch` is still that of `database`; what was decided without one (0) is not overtaken by any."""
+        active = self.router.view.active.get(database)
+        return not epoch or active is None or active.epoch == epoch
+
+    def move(self, changes: list[Changed], dead: frozenset[tuple[str, str]]) -> list[Leaver]:
+        """The sessions that must go because of `changes`. Sign-ins under way go to the new server by themselves.
+
+        Nothing more is expected of the services (server and protocol) in `dead`.
+        """
+        service = self.protocol.value
+        databases = {changed.database for changed in changes}
+        for leg in list(self.pending):
+            if leg.database in databases:
+                leg.database_moved()
+        return [
+            MailLeaver(leg, "the database has moved", MOVED, moved=True, dead=(leg.server, service) in dead)
+            for leg in self.relaying
+            if leg.database in databases and not self.is_current(leg.database, leg.epoch)
+        ]
+
+    def leavers(self, wanted: SessionFilter, reason: str) -> list[tuple[str, Leaver]]:
+        """The sessions that match, by id, for an operator who ends them."""
+        legs = [leg for leg in (*self.pending, *self.relaying) if wanted.matches(leg.describe())]
+        return [(leg.session, MailLeaver(leg, reason, KICKED)) for leg in legs]
+
+    @property
+    def carries_over(self) -> bool:
+        """Whether sessions that begin now are to go on at another server when their database moves."""
+        return self.protocol is Protocol.IMAP and self.configuration.front_end.carry_over_idle
 
     def new_session(self) -> str:
         """A session id: unique over workers and restarts, short enough to type."""

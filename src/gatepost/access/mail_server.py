@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from dataclasses import dataclass
+from typing import Protocol as Port
 from typing import cast
 
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
-from gatepost.relay.relay import Relay
 from gatepost.wire.events import (
     BackEvent,
     BackSignIn,
@@ -28,6 +29,23 @@ from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_back import Pop3Back
 from gatepost.wire.pop3_front import Pop3Front
 from gatepost.wire.proxy_protocol import encode_v2
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a front machine heard of its client that a later sign-in at another server repeats."""
+
+    ttl: int
+    client_id: tuple[tuple[str, str], ...]
+
+
+class Owner(Port):
+    """Who a server's connection belongs to after its sign-in."""
+
+    def server_lost(self, exc: Exception | None) -> None:
+        """It was lost while its old protocol was still the one to be told."""
+        ...
+
 
 MailFront = ImapFront | Pop3Front
 MailBack = ImapBack | Pop3Back
@@ -54,10 +72,14 @@ CLOCK_GRAIN_SECONDS = 0.002
 class AttemptFailed(Exception):
     """One attempt to reach and sign in at a mailbox server failed. `again`: another attempt may succeed."""
 
-    def __init__(self, kind: FailureKind, text: str, *, again: bool, by_server: bool = False) -> None:
+    def __init__(
+        self, kind: FailureKind, text: str, *, again: bool, by_server: bool = False, moved: bool = False
+    ) -> None:
         super().__init__(text)
         self.kind = kind
         self.again = again
+        self.moved = moved
+        """The database's active copy is another one by now: says nothing of the server."""
         self.by_server = by_server
         """The server itself said so, in its protocol's words."""
 
@@ -83,7 +105,7 @@ def back_sign_in(
     user: User,
     credentials: Credentials,
     facts: ClientFacts | None,
-    front: MailFront,
+    front: MailFront | Introduction,
 ) -> BackSignIn:
     """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
     how = server.sign_in
@@ -144,7 +166,7 @@ class MailServerLeg(asyncio.Protocol):
         self._deadline = 0.0
         self._opening: asyncio.Task[None] | None = None
         self.closed = False
-        self.relay: Relay | None = None
+        self.relay: Owner | None = None
         """Who owns the connection after the hand-over."""
         self.timed_out = False
         """The connection was not there in time; whoever opens it has been cancelled for that."""
@@ -210,6 +232,14 @@ class MailServerLeg(asyncio.Protocol):
         if self._starting_tls is not None and not self._starting_tls.done():
             self._starting_tls.set_result(None)
         self.abort()
+
+    def give_up(self) -> None:
+        """Whatever this attempt would come to is of no use: `open_server` raises `AttemptFailed` now."""
+        if not self._begun and self._opening is not None:
+            self.timed_out = True
+            self._opening.cancel()
+        else:
+            self.fail(FailureKind.UNAVAILABLE, "given up")
 
     def abort(self) -> None:
         """Give the connection up."""

@@ -128,6 +128,10 @@ class FrontEndTable(Table):
     """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
     pop3_utf8: bool = Field(default=default_of(FrontEnd, "pop3_utf8"), examples=["true"])
     """Whether POP3 clients are offered `UTF8`. They ask before their server is known: only if every server has it."""
+    carry_over_idle: bool = Field(default=default_of(FrontEnd, "carry_over_idle"), examples=["true"])
+    """Whether an IMAP session that is idling or between commands goes on at the new server when its database moves, if
+    the mailbox is the same there, without the client noticing. Costs a look at what passes, hides `COMPRESS` from
+    clients, and where users sign in at the servers with their own passwords keeps these in memory."""
     log_file: str = Field(default=default_of(FrontEnd, "log_file"), examples=['"log/gatepost.log"'])
     """File for the log. Empty: standard output."""
     log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])

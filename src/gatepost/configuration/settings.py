@@ -56,6 +56,13 @@ class Limits:
     """For a probe's connection, TLS and first line of an answer together: what takes longer is no use to clients."""
     assertion_seconds: float = 60.0
     """How long the identity that crosses to a peer is good, clocks of two servers included (SPEC C11)."""
+    move_window_seconds: float = 2.0
+    """After a move of a database: the time over which its sessions are closed, at least (SPEC B5)."""
+    move_sessions_per_second: int = 1000
+    """Sessions of a moved database that one worker closes a second, and so sends to the new server to sign in again.
+    More sessions than this in `move_window_seconds` take longer, up to `move_forced_seconds`."""
+    move_forced_seconds: float = 10.0
+    """After a move: what is at no command's end by then is cut, so that nothing more is written to the old copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,8 @@ class FrontEnd:
     allow_clear_passwords: bool = False
     pop3_utf8: bool = False
     """Offer POP3 `UTF8` (RFC 6856) before the sign-in: say yes only if every mailbox server understands it."""
+    carry_over_idle: bool = False
+    """Whether IMAP sessions that are idling or between commands go on at the new server when their database moves."""
     log_file: str = ""
     """Empty: standard output."""
     log_requests: bool = False

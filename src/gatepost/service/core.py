@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.front_door import FrontDoor
 from gatepost.access.router import Router
+from gatepost.access.sessions import SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
@@ -44,6 +45,10 @@ class Core(Protocol):
 
     def sessions(self) -> list[dict[str, Any]]:
         """One dict a client session."""
+        ...
+
+    async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:
+        """End the client sessions that match, within about `seconds`; their ids, each with what came of it."""
         ...
 
     def counters(self) -> dict[str, int]:
@@ -87,7 +92,6 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         token_verifier=verifier,
     )
     router = Router(configuration, registry.view)
-    registry.on_change(router.set_view)
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     closers = (sign_in, registry, directory, shared_state)
@@ -97,7 +101,9 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
             return "the directory cannot be read"
         return "the registry cannot be read" if registry.stale_seconds > 0 else ""
 
-    return WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
+    door = WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
+    registry.on_change(door.set_view)
+    return door
 
 
 class _Closing(Protocol):
@@ -120,7 +126,6 @@ class WiredFrontDoor(FrontDoor):
         closers: tuple[_Closing, ...],
     ) -> None:
         super().__init__(configuration, loop, sign_in, router, log, shared_state, stores_fault)
-        self._router = router
         self._closers = closers
 
     def reload(self, configuration: Configuration) -> None:

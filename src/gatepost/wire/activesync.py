@@ -9,6 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 FIRST_THAT_FOLLOWS_451 = (12, 1)
 """Protocol version of the first devices that understand 451 with `X-MS-Location`."""
+PING = 18
+"""The command's code in a short query (MS-ASHTTP section 2.2.1.1.1.1.2)."""
 MAX_DEVICE_ID = 64
 """Characters of a device's id that count: MS-ASHTTP allows 32; a longer one is no device of today's."""
 MAX_QUERY = 8192
@@ -42,22 +44,35 @@ def device_key(user: str, query: bytes) -> str:
     return f"{user} {text}" if text else user
 
 
-def _plain(query: bytes) -> bytes:
+def is_ping(query: bytes) -> bool:
+    """Whether a request waits for something to happen and changes nothing: the command Ping."""
+    query = query[:MAX_QUERY].removeprefix(b"?")
+    if b"=" in query.rstrip(b"="):
+        return _plain(query, b"cmd").lower() == b"ping"
+    return _structure(query)[1:2] == bytes((PING,))
+
+
+def _plain(query: bytes, wanted: bytes = b"deviceid") -> bytes:
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
-        if name.lower() == b"deviceid":
+        if name.lower() == wanted:
             return unquote_to_bytes(value)
     return b""
 
 
-def _short(query: bytes) -> bytes:
+def _structure(query: bytes) -> bytes:
+    """What a short query holds; empty when it is none."""
     query = unquote_to_bytes(query)
     if not _BASE64.fullmatch(query):
         return b""
     digits = query.rstrip(b"=").translate(_URL_SAFE)
     try:
-        data = base64.b64decode(digits + b"=" * (-len(digits) % 4))
+        return base64.b64decode(digits + b"=" * (-len(digits) % 4))
     except binascii.Error:
         return b""
+
+
+def _short(query: bytes) -> bytes:
+    data = _structure(query)
     size = data[4] if len(data) > 4 else 0
     return data[5 : 5 + size] if len(data) >= 5 + size else b""

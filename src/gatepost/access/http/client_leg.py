@@ -269,7 +269,7 @@ class HttpClientLeg(HttpConnection):
             self.door.request_done(self, status, reader.target.partition(b"?")[0].decode("ascii", "replace"), exchange)
         # A client that expects 100 may send its body or not: nobody can tell where its next request begins.
         uncertain = self.body is not None and b"expect" in reader.kept
-        close = close or reader.close or uncertain or self.door.draining
+        close = close or reader.close or uncertain or self.leaving or self.door.draining
         self.write(
             answer(
                 status,
@@ -293,7 +293,7 @@ class HttpClientLeg(HttpConnection):
     def exchange_over(self, *, keep: bool) -> None:
         """The exchange's response is complete."""
         self.exchange = None
-        if keep and self.body is None and not self.door.draining:
+        if keep and self.body is None and not self.leaving and not self.door.draining:
             self._next()
         elif self.body is not None or self._buffer:
             self.linger()

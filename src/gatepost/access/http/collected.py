@@ -21,7 +21,9 @@ class Collected:
 
     __slots__ = ("_done", "_limit", "_parts", "_size", "leg", "over", "user_name")
 
+    database = ""
     server_name = ""
+    epoch = 0
     request_id = ""
     takes_body = True
     server_is_slow = False

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gatepost.access.sessions import times
+from gatepost.relay.noting import WebSocketNotes
 from gatepost.relay.relay import Relay
 from gatepost.wire.http_body import Body
 from gatepost.wire.http_head import RequestReader
@@ -43,13 +46,23 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
+class Upgraded(NamedTuple):
+    """What an upgraded connection is: to what, whose, and where it goes."""
+
+    protocol: bytes
+    user_name: str
+    database: str
+    server_name: str
+    epoch: int
+
+
 class HttpConnection(asyncio.Protocol):
     """One client connection. What it says is read by `client_leg.HttpClientLeg`."""
 
     __slots__ = (
         "_buffer", "_id", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in",
-        "bytes_out", "deadline", "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests",
-        "session", "settled", "tls", "transport", "users",
+        "bytes_out", "deadline", "door", "ends", "exchange", "leaving", "phase", "pinned", "proxy", "reader", "relay",
+        "requests", "session", "settled", "tls", "transport", "upgraded", "users",
     )  # fmt: skip
 
     address: tuple[str, int]
@@ -67,7 +80,13 @@ class HttpConnection(asyncio.Protocol):
         self.body: Body | None = None
         """What is still to come of the current request's body."""
         self.exchange: Exchange | Collected | None = None
+        self.leaving = False
+        """It is to close after the response under way."""
         self.relay: Relay | None = None
+        self.ends: WebSocketNotes | None = None
+        """Where an upgraded connection may be ended, if that can be known."""
+        self.upgraded: Upgraded | None = None
+        """Where it goes, while `relay` is there."""
         self.pinned: HttpServerLeg | None = None
         """A server connection bound to this client's user, closed with this connection."""
         self.users: set[str] = set()
@@ -95,6 +114,11 @@ class HttpConnection(asyncio.Protocol):
         if exc is not None:
             self._reason = self._reason or f"client lost: {type(exc).__name__}"
         self.finish()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request has come."""
+        return self.phase is Phase.IDLE and not self._buffer
 
     def request_id(self) -> bytes:
         """The id of the current request, in its response, in the log and at the server: one and the same."""
@@ -182,36 +206,48 @@ class HttpConnection(asyncio.Protocol):
         self.reader.forget()
         self.door.leave(self, self._reason, self.door.loop.time() - self._since)
 
-    def start_relay(self, server: HttpServerLeg) -> None:
-        """After 101: what the client has sent ahead goes first, then bytes only pass."""
+    def start_relay(self, server: HttpServerLeg, upgraded: Upgraded, ahead_of_client: bytes) -> None:
+        """After 101: what the client has sent ahead goes first, then bytes only pass.
+
+        `ahead_of_client` is what the server said behind its head; the client has it already.
+        """
         self.exchange = None
+        self.upgraded = upgraded
+        if upgraded.protocol == b"websocket":
+            self.ends = WebSocketNotes()
+            self.ends.server(ahead_of_client)
         self.phase = Phase.RELAYING
         ahead, self._buffer = self._buffer, b""
         self.door.relays.add(self)
-        self.relay = Relay(self.transport, server.transport, lambda relay: self._relay_ended(relay, server))
+        ended = partial(self._relay_ended, server)
+        self.relay = Relay(self.transport, server.transport, ended, self.ends)
         server.hand_over(self.relay)
         self.relay.start(to_server=ahead, client_full=self._written_full)
 
-    def _relay_ended(self, relay: Relay, server: HttpServerLeg) -> None:
+    def _relay_ended(self, server: HttpServerLeg, relay: Relay) -> None:
         server.relay_ended()
         self.door.relays.discard(self)
         self.bytes_in += relay.bytes_in
         self.bytes_out += relay.bytes_out
         self._reason = relay.reason
-        self.relay = None
+        self.relay = self.ends = None
         self.finish()
 
     def describe(self) -> dict[str, Any]:
         """One entry of `sessions`."""
+        under_way: Upgraded | Exchange | Collected | None = self.upgraded or self.exchange
         return {
             "session": self.session,
             "protocol": "https" if self.tls else "http",
             "phase": self.phase.value,
             "client": self.address[0],
+            "user": under_way.user_name if under_way is not None else "",
             "users": sorted(self.users),
-            "server": self.exchange.server_name if self.exchange is not None else "",
+            "database": under_way.database if under_way is not None else "",
+            "server": under_way.server_name if under_way is not None else "",
+            "epoch": under_way.epoch if under_way is not None else 0,
             "requests": self.requests,
-            "seconds": round(self.door.loop.time() - self._since, 3),
+            **times(self.door.loop.time() - self._since),
         }
 
     def count_user(self, name: str) -> None:

@@ -24,9 +24,12 @@ from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forms.flow import FormsFlow
+from gatepost.access.http.leaving import HttpLeaver
 from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.http.slots import Slots
+from gatepost.access.moves import Changed, Leaver
 from gatepost.access.router import Router
+from gatepost.access.sessions import SessionFilter
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Server, TlsMode
@@ -46,6 +49,8 @@ SWEEP_SECONDS = 1.0
 """How often deadlines are looked at; no timer is made for a request."""
 RELAY_SWEEPS = 30
 """Sweeps between two looks at upgraded connections, whose idle time is over half an hour."""
+_SERVICE = "https"
+"""What the manager looks at when it says that a server is alive."""
 MAX_LOGGED_PATH = 200
 """Characters of a path in the log; the query, which may hold secrets, is never logged."""
 MAX_DESTINATIONS = 10_000
@@ -195,6 +200,32 @@ class HttpDoor:
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection."""
         return [leg.describe() for leg in self._legs]
+
+    def move(self, changes: list[Changed], dead: frozenset[tuple[str, str]]) -> list[Leaver]:
+        """The connections on which something is under way that must go because of `changes`.
+
+        Nothing more is expected of the services (server and protocol) in `dead`. What waits for its turn to be decided
+        has no epoch yet.
+        """
+        databases = {changed.database for changed in changes}
+        found: list[Leaver] = []
+        for leg in list(self._legs):
+            under_way = leg.upgraded or leg.exchange
+            if under_way is None or under_way.database not in databases:
+                continue
+            if not self.is_current(under_way.database, under_way.epoch):
+                is_dead = (under_way.server_name, _SERVICE) in dead
+                found.append(HttpLeaver(leg, "the database has moved", moved=True, dead=is_dead))
+        return found
+
+    def is_current(self, database: str, epoch: int) -> bool:
+        """Whether `epoch` is still that of `database`; what was decided without one (0) is not overtaken by any."""
+        active = self.router.view.active.get(database)
+        return not epoch or active is None or active.epoch == epoch
+
+    def leavers(self, wanted: SessionFilter, reason: str) -> list[tuple[str, Leaver]]:
+        """The connections that match, by id, for an operator who ends them."""
+        return [(leg.session, HttpLeaver(leg, reason)) for leg in self._legs if wanted.matches(leg.describe())]
 
     def counters(self) -> dict[str, int]:
         """Requests under way, and connections to servers by server: `http.requests.waiting`, `http.MBX-01.opened`, ….

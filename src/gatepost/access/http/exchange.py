@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from gatepost.access.http import choosing, request_head
 from gatepost.access.http.choosing import Choice
+from gatepost.access.http.connection import Upgraded
+from gatepost.access.http.event_stream import EventStream, event_stream
 from gatepost.access.http.redirects import redirect
 from gatepost.access.http.refusable import Refusable
 from gatepost.access.http.refusals import status_of
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, Refuse, Serve, Target
+from gatepost.routing.outcome import Cause, Proxy, Redirect, Refuse, Serve, Target
 from gatepost.wire.activesync import follows_451
 from gatepost.wire.http_body import LAST_CHUNK, chunk
 from gatepost.wire.http_fields import passed_value
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH", b"PUT", b"DELETE"})
 """Methods that may be sent again when a kept connection turns out to be closed (RFC 9110 section 9.2.2)."""
 
+SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH"})
+"""Those of them that change nothing (RFC 9110 section 9.2.1)."""
+
 TELL_SECONDS = 1.0
 """Between two words to the health service that a server answers; a failure is told at once, and the next answer too."""
 
@@ -44,16 +49,18 @@ class Exchange(Refusable):
 
     __slots__ = (
         "_again", "_choice", "_framing", "_has_slot", "_head", "_keep", "_server_slow", "_status", "_waits_for",
-        "collected", "mailbox", "over",
+        "collected", "over", "sent_at", "stream",
     )  # fmt: skip
-
-    mailbox: Mailbox
-    """Whose server the request goes to: the user's own, or another that the request names."""
 
     def __init__(self, leg: HttpClientLeg, asked: Asked) -> None:
         self.leg = leg
         self.asked = asked
         self.over = False
+        self.epoch = 0
+        self.sent_at = 0.0
+        """When the request went to the server, the loop's time."""
+        self.stream: EventStream | None = None
+        """The response, if it is one that ends only when somebody ends it."""
         self.collected: bytes | None = None
         """The whole body, where it was wanted before the decision."""
         self._choice: Choice | None = None
@@ -96,7 +103,9 @@ class Exchange(Refusable):
             decision = leg.door.router.decide(_HTTPS, mailbox, route)
         if isinstance(decision, _NOT_OURS):
             self._not_ours(decision)
-        elif len(decision.candidates) > 1:
+            return
+        self.epoch = decision.epoch
+        if len(decision.candidates) > 1:
             choice = choosing.choose(self, decision)
             if choice is not None:
                 self.chosen(choice)
@@ -214,6 +223,7 @@ class Exchange(Refusable):
         leg = self.leg
         self._waits_for = None
         self._server = server
+        self.sent_at = leg.door.loop.time()
         server.begin(self)
         server.transport.write(self._head)
         if leg.body is not None:
@@ -260,7 +270,7 @@ class Exchange(Refusable):
             return False
         if len(reader.kept) > 1 and binds(reader.kept):
             server.bind(self.user_name)
-        self._keep = not (leg.reader.close or leg.body is not None or leg.door.draining)
+        self._keep = not (leg.reader.close or leg.body is not None or leg.leaving or leg.door.draining)
         if self._choice is not None:
             self._extra += self._choice.taken(self, destination.target)
             self._choice = None
@@ -269,6 +279,10 @@ class Exchange(Refusable):
         )
         self._framing = framing
         self._response_begun = True
+        if framing is Framing.CHUNKED:
+            self.stream = event_stream(reader, self.asked.service)
+            if self.stream is not None:
+                self.stream.feed(payload)
         if payload:
             parts.append(chunk(payload) if framing is Framing.CHUNKED else payload)
         leg.write(b"".join(parts))
@@ -278,6 +292,8 @@ class Exchange(Refusable):
         """A further piece of the response's body."""
         leg = self.leg
         leg.deadline = leg.door.loop.time() + leg.door.limits.http_response_seconds
+        if self.stream is not None:
+            self.stream.feed(payload)
         leg.write(chunk(payload) if self._framing is Framing.CHUNKED else payload)
 
     def response_complete(self, server: HttpServerLeg, *, reusable: bool) -> None:
@@ -319,7 +335,8 @@ class Exchange(Refusable):
         self.over = True
         self._server = None
         self._leave()
-        leg.start_relay(server)
+        upgraded = Upgraded(protocol, self.user_name, self.database, self.server_name, self.epoch)
+        leg.start_relay(server, upgraded, rest)
 
     # --- faults
 
@@ -356,6 +373,51 @@ class Exchange(Refusable):
         server.abandon()
         if not (self._may_repeat() and self._try_next()):
             self.refuse(503, f"{self.destination.server.name}: dead, by its probes", cause=Cause.NO_ANSWER)
+
+    # --- the database has moved, or an operator ends the connection
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for its turn, or for a connection to a server."""
+        return self._waits_for is not None
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the request is at a server, and its response not begun."""
+        return self._server is not None and not self._response_begun
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the response has begun."""
+        return self._response_begun
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it may be sent to another server, whatever came of it at this one."""
+        return self.leg.reader.method in SAFE and self._may_repeat()
+
+    def go_elsewhere(self) -> None:
+        """What this server would answer is of no use: go to where the mailbox is now."""
+        if self._waits_for is not None:
+            self._waits_for.give_up(self)
+            self._waits_for = None
+        server, self._server = self._server, None
+        if server is not None:
+            server.abandon()
+        self._choice = None
+        self.decide()
+
+    def end_stream(self) -> None:
+        """End the response where the client takes it for complete and asks again."""
+        leg = self.leg
+        leg.write(LAST_CHUNK)
+        self.end()
+        leg.exchange_over(keep=False)
+
+    def break_off(self, reason: str) -> None:
+        """Let the client see that its response is not complete."""
+        self.end()
+        self.leg.abort(reason)
 
     def _may_repeat(self) -> bool:
         reader = self.leg.reader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gatepost.access.http.answers import RETRY_SECONDS
 from gatepost.access.http.identity import Identity
 from gatepost.access.http.refusals import refusal
-from gatepost.routing.outcome import Cause
+from gatepost.routing.outcome import Cause, Mailbox
 from gatepost.wire.http_fields import passed_value
 
 if TYPE_CHECKING:
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 class Refusable:
     """The part of an `Exchange` that refuses it. `Exchange` sets the attributes, all at once."""
 
-    __slots__ = ("_extra", "_response_begun", "_server", "asked", "destination", "identity", "leg")
+    __slots__ = ("_extra", "_response_begun", "_server", "asked", "destination", "epoch", "identity", "leg", "mailbox")
 
     leg: HttpClientLeg
     asked: Asked
     identity: Identity
     """Who it is from; not set before that is known."""
+    mailbox: Mailbox
+    """Whose server the request goes to: the user's own, or another that the request names."""
     destination: Destination
     """Where it goes; not set before that is decided."""
+    epoch: int
+    """The epoch of the mailbox's database that this was decided by."""
     _extra: bytes
     """Complete header lines for the response."""
     _response_begun: bool
@@ -39,11 +43,19 @@ class Refusable:
         raise NotImplementedError
 
     def refuse(
-        self, status: int, reason: str, *, cause: Cause | None = None, told: str = "", close: bool = False
+        self,
+        status: int,
+        reason: str,
+        *,
+        cause: Cause | None = None,
+        told: str = "",
+        close: bool = False,
+        retry: int = RETRY_SECONDS,
     ) -> None:
         """End the exchange with an answer in the form that this kind of client understands, and a log line.
 
-        `reason` is for the log; the client is `told` only what names no secret of ours.
+        `reason` is for the log; the client is `told` only what names no secret of ours, and when to come back if the
+        fault is a temporary one: in `retry` seconds.
         """
         self.end()
         leg = self.leg
@@ -51,7 +63,7 @@ class Refusable:
         asked = self.asked
         accept = passed_value(leg.reader.passed, b"accept") or b""
         status, fields, kind, body = refusal(
-            asked.kind, asked.service, status, cause, told, RETRY_SECONDS, accept, leg.reader.method
+            asked.kind, asked.service, status, cause, told, retry, accept, leg.reader.method
         )
         leg.answer(status, body, fields=fields + self._extra, content_type=kind, close=close)
 
@@ -87,6 +99,11 @@ class Refusable:
     def server_name(self) -> str:
         """Name of the server that the request goes to; empty while it is not decided."""
         return self.destination.server.name if hasattr(self, "destination") else ""
+
+    @property
+    def database(self) -> str:
+        """Name of the database that the request is about; empty while that is not known."""
+        return (self.mailbox.database or "") if hasattr(self, "mailbox") else ""
 
     @property
     def user_name(self) -> str:

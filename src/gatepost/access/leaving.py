@@ -1,0 +1,86 @@
+"""IMAP and POP3 sessions that must go (see `access.moves`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gatepost.access import tasks
+from gatepost.access.moves import Outcome
+from gatepost.routing.outcome import Mailbox, Proxy, Serve
+
+if TYPE_CHECKING:
+    from gatepost.access.mail_client import MailClientLeg
+
+MOVED = "the mailbox has moved to another server, please connect again"
+KICKED = "ended by the operator"
+
+
+class MailLeaver:
+    """One session as a round sees it. With `moved` it may stay if it comes to the right server by itself.
+
+    `dead`: nothing is expected of its server any more, so a command that is complete does not wait for its answer.
+    """
+
+    __slots__ = ("_carrying", "_dead", "_leg", "_may_carry", "_moved", "_reason", "_text")
+
+    def __init__(self, leg: MailClientLeg, reason: str, text: str, *, moved: bool = False, dead: bool = False) -> None:
+        self._leg = leg
+        self._reason = reason
+        self._text = text
+        self._moved = moved
+        self._dead = dead
+        self._may_carry = moved and leg.carry_over is not None
+        self._carrying = False
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """As `Leaver.outcome`."""
+        leg = self._leg
+        if leg.gone:
+            return Outcome.CLOSED
+        return Outcome.STAYED if self._moved and leg.door.is_current(leg.database, leg.epoch) else None
+
+    def activity(self) -> int | None:
+        """As `Leaver.activity`."""
+        relay = self._leg.relay
+        if relay is None:
+            return 0
+        return None if relay.unsent else relay.bytes_in + relay.bytes_out
+
+    def leave(self) -> bool:
+        """As `Leaver.leave`."""
+        leg = self._leg
+        if leg.relay is None:
+            leg.turn_away(self._text)
+            return True
+        if leg.relay.ended:
+            return True
+        if self._carrying:
+            return False
+        at_boundary = leg.at_boundary()
+        if self._may_carry and at_boundary:
+            self._may_carry = False
+            self._carrying = True
+            tasks.start(self._carry(), f"{leg.session} carry")
+            return False
+        if not at_boundary and not (self._dead and leg.ends is not None and leg.ends.command_is_whole):
+            return False
+        leg.leave(self._reason, self._text)
+        return True
+
+    def cut(self) -> None:
+        """As `Leaver.cut`: the server is cut off, the client told what it can still understand."""
+        leg = self._leg
+        if leg.relay is not None and not leg.relay.ended and leg.ends is not None:
+            leg.leave(self._reason, self._text)
+        else:
+            leg.cut(self._reason)
+
+    async def _carry(self) -> None:
+        leg = self._leg
+        decision = leg.door.router.decide(leg.door.protocol, Mailbox(leg.database))
+        try:
+            if isinstance(decision, Serve | Proxy) and await leg.carry(decision):
+                leg.epoch = decision.epoch
+        finally:
+            self._carrying = False
