@@ -14,8 +14,8 @@ from stage import AUTHORITY, SERVER_CERTIFICATE, until
 from structlog.testing import CapturingLogger
 
 from gatepost.access import health
-from gatepost.activemanager import probes
 from gatepost.access.health import HealthService
+from gatepost.activemanager import probes
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits, PeerKeys
 from gatepost.organization.model import (
     ClientAddress,
