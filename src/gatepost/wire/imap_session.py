@@ -179,8 +179,14 @@ class SessionNotes:
             return
         elif name == b"PERMANENTFLAGS":
             self._fresh = replace(self._fresh, permanent_flags=value)
-        elif value.isdigit() and (attribute := _NUMBERS.get(name)) is not None:
-            self._fresh = replace(self._fresh, **{attribute: int(value)})
+        elif not value.isdigit():
+            return
+        elif name == b"UIDVALIDITY":
+            self._fresh = replace(self._fresh, uid_validity=int(value))
+        elif name == b"UIDNEXT":
+            self._fresh = replace(self._fresh, uid_next=int(value))
+        elif name == b"HIGHESTMODSEQ":
+            self._fresh = replace(self._fresh, highest_modseq=int(value))
 
     def answered(self, ended: Command, status: bytes, code: bytes) -> None:
         """The tagged answer to a command; `status` and `code` (its first word) in upper case."""
@@ -209,6 +215,3 @@ class SessionNotes:
         self.selected = replace(
             self._fresh, name=ended.mailbox, examine=examine, read_only=examine or code == b"READ-ONLY"
         )
-
-
-_NUMBERS = {b"UIDVALIDITY": "uid_validity", b"UIDNEXT": "uid_next", b"HIGHESTMODSEQ": "highest_modseq"}
