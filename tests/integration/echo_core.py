@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.access.sessions import Found, SessionFilter
 from gatepost.configuration.settings import Configuration
 
 
@@ -79,6 +80,25 @@ class EchoCore:
         except TimeoutError:
             for session in list(self.open):
                 session.transport.abort()
+
+    async def find(self, wanted: SessionFilter, limit: int) -> Found:
+        found = [entry for entry in map(self._entry, self.open) if wanted.matches(entry)]
+        return Found(found[:limit], len(found), {"echo": len(found)})
+
+    async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:
+        found = [(self._entry(session), session) for session in self.open]
+        for entry, session in found:
+            if wanted.matches(entry):
+                session.transport.abort()
+        return [(str(entry["session"]), "closed") for entry, _ in found if wanted.matches(entry)]
+
+    @staticmethod
+    def _entry(session: _Session) -> dict[str, Any]:
+        return {
+            "session": str(id(session)),
+            "protocol": "echo",
+            "client": session.transport.get_extra_info("peername")[0],
+        }
 
     def counters(self) -> dict[str, int]:
         return {"echoes": 0}

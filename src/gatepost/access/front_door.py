@@ -23,7 +23,7 @@ from gatepost.access.mail_door import MailDoor
 from gatepost.access.mail_server import KEEPALIVE
 from gatepost.access.moves import Changed, Leaver, Outcome, Round, changes, counted, window_for
 from gatepost.access.router import Router
-from gatepost.access.sessions import SessionFilter
+from gatepost.access.sessions import Found, SessionFilter
 from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
@@ -33,6 +33,9 @@ from gatepost.sharedstate.port import SharedState
 
 ALPN = {Protocol.IMAP: "imap", Protocol.POP3: "pop3", Protocol.HTTPS: "http/1.1"}
 """Names that a listener agrees on, so that bytes of one protocol find no other behind TLS (field case 93)."""
+
+BREATH = 500
+"""Sessions described before others get their turn: about two milliseconds."""
 
 
 class FrontDoor:
@@ -134,6 +137,20 @@ class FrontDoor:
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection of any protocol."""
         return [entry for door in self._doors() for entry in door.sessions()]
+
+    async def find(self, wanted: SessionFilter, limit: int) -> Found:
+        """The sessions that match, the first `limit` of them as entries. Lets the loop turn meanwhile."""
+        listed: list[dict[str, Any]] = []
+        protocols: dict[str, int] = {}
+        for number, leg in enumerate([leg for door in self._doors() for leg in door.legs()], 1):
+            entry = leg.describe()
+            if wanted.matches(entry):
+                protocols[entry["protocol"]] = protocols.get(entry["protocol"], 0) + 1
+                if len(listed) < limit:
+                    listed.append(entry)
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+        return Found(listed, sum(protocols.values()), protocols)
 
     # --- sessions that must go
 

@@ -158,7 +158,7 @@ class MailDoor:
 
     def leavers(self, wanted: SessionFilter, reason: str) -> list[tuple[str, Leaver]]:
         """The sessions that match, by id, for an operator who ends them."""
-        legs = [leg for leg in (*self.pending, *self.relaying) if wanted.matches(leg.describe())]
+        legs = [leg for leg in self.legs() if wanted.matches(leg.describe())]
         return [(leg.session, MailLeaver(leg, reason, KICKED)) for leg in legs]
 
     @property
@@ -203,7 +203,11 @@ class MailDoor:
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection, for the operator."""
-        return [leg.describe() for leg in (*self.pending, *self.relaying)]
+        return [leg.describe() for leg in self.legs()]
+
+    def legs(self) -> list[MailClientLeg]:
+        """Every session there is now."""
+        return [*self.pending, *self.relaying]
 
     def _sweep(self) -> None:
         # First of all the next round: whatever happens to one session, the others' deadlines are kept.

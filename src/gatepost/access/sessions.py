@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 
@@ -33,10 +34,10 @@ class SessionFilter:
     protocol: str = ""
     """`imap`, `pop3`, `https`, `http`."""
     session: str = ""
-    _network: IPv4Network | IPv6Network | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_network", ip_network(self.address, strict=False) if self.address else None)
+        if self.address:
+            _network(self.address)
 
     @property
     def is_empty(self) -> bool:
@@ -45,7 +46,7 @@ class SessionFilter:
 
     def words(self) -> dict[str, str]:
         """What is said, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.init and getattr(self, f.name)}
+        return {name: word for name, word in asdict(self).items() if word}
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
         """Whether this entry of the list is meant. A connection of several users belongs to each of them."""
@@ -55,7 +56,22 @@ class SessionFilter:
                 return False
         if self.user and self.user.casefold() not in _users(entry):
             return False
-        return self._network is None or _is_in(str(entry.get("client", "")), self._network)
+        return not self.address or _is_in(str(entry.get("client", "")), _network(self.address))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to: `sessions` is a part of it where `total` is more."""
+
+    sessions: list[dict[str, Any]]
+    total: int
+    protocols: dict[str, int]
+    """How many of each protocol."""
+
+
+@lru_cache(16)
+def _network(text: str) -> IPv4Network | IPv6Network:
+    return ip_network(text, strict=False)
 
 
 def _users(entry: Mapping[str, Any]) -> set[str]:

@@ -6,6 +6,7 @@ the frame's first byte (SCM_RIGHTS), so whoever has a whole frame has its descri
     supervisor ── Start, Reload, Drain, Ping, StatusRequest ──► worker
     supervisor ◄── Ready, Failed, Reloaded, Leaving, Pong, StatusReply ── worker
     operator   ── StatusRequest ──► supervisor ── ServiceStatus ──► operator
+    sessions   ── SessionsRequest, Kick: see `session_messages`
 
 Secrets (private key, master passwords) travel here in the configuration: never on a command line or in the environment.
 """
@@ -21,6 +22,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+
+from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """One message: an organization of tens of thousands of objects is a few MB, 20,000 sessions are about 6 MB."""
@@ -115,12 +118,28 @@ class Pong(_Message, frozen=True):
     """The answer to `Ping`."""
 
 
+class ManagerReply(msgspec.Struct, frozen=True):
+    """What an active manager does. `acts`: it holds the lease; `holder` and `term` are the lease's, whoever has it."""
+
+    acts: bool
+    holder: str
+    term: int
+    moving: list[str]
+    """Databases with a move under way."""
+    ill: dict[str, str]
+    """Services that do not answer well, with the reasons."""
+
+
 class StatusReply(_Message, frozen=True):
-    """What a worker does. `sessions` holds at most `MAX_SESSIONS_LISTED` of `counters["sessions"]`."""
+    """What a worker does. `sessions` holds at most `MAX_SESSIONS_LISTED` of `counters["sessions"]`.
+
+    `manager` is there when it is the active manager's.
+    """
 
     version: int
     counters: dict[str, int]
     sessions: list[dict[str, Any]]
+    manager: ManagerReply | None = None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -132,14 +151,24 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     status: StatusReply | None
 
 
+class ManagerStatus(msgspec.Struct, frozen=True):
+    """The active manager's process as the supervisor sees it. `status` is None when it did not answer in time."""
+
+    pid: int
+    state: str
+    restarts: int
+    status: ManagerReply | None
+
+
 class ServiceStatus(_Message, frozen=True):
-    """The whole front end."""
+    """The whole front end. `manager` is None where it runs none."""
 
     server: str
     pid: int
     version: int
     restarts: int
     workers: list[WorkerStatus]
+    manager: ManagerStatus | None = None
 
 
 MAX_SESSIONS_LISTED = 20_000
@@ -158,6 +187,10 @@ Message = (
     | Pong
     | StatusReply
     | ServiceStatus
+    | SessionsRequest
+    | SessionsReply
+    | Kick
+    | Kicked
 )
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)

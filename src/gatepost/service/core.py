@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.front_door import FrontDoor
 from gatepost.access.router import Router
-from gatepost.access.sessions import SessionFilter
+from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
@@ -45,6 +45,10 @@ class Core(Protocol):
 
     def sessions(self) -> list[dict[str, Any]]:
         """One dict a client session."""
+        ...
+
+    async def find(self, wanted: SessionFilter, limit: int) -> Found:
+        """The client sessions that match, the first `limit` of them as entries."""
         ...
 
     async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The operators' socket: a Unix socket beside the registry, for the account that runs the supervisor only (mode 0600).
 
-One request a connection: `StatusRequest` in, `ServiceStatus` out, in the frames of `control`.
+One request a connection, in the frames of `control`: `StatusRequest` in, `ServiceStatus` out; `SessionsRequest` and
+`Kick` are answered likewise.
 """
 
 from __future__ import annotations
@@ -9,22 +10,42 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration, FrontEnd
-from gatepost.service.control import Channel, FrameReader, Message, ServiceStatus, StatusRequest, encode, receive_first
+from gatepost.service.control import (
+    Channel,
+    ControlError,
+    FrameReader,
+    Message,
+    ServiceStatus,
+    StatusRequest,
+    encode,
+    receive_first,
+)
+from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
+Answer = TypeVar("Answer", ServiceStatus, SessionsReply, Kicked)
+
+PREFIX, SUFFIX = "gatepost-", ".sock"
 MAX_CONNECTIONS = 16
 """Operators' commands at once; more wait in the listen queue."""
 
 
 def socket_path(front_end: FrontEnd) -> Path:
     """Where the operators' socket of a front end is."""
-    return Path(front_end.registry).parent / f"gatepost-{front_end.server}.sock"
+    return Path(front_end.registry).parent / f"{PREFIX}{front_end.server}{SUFFIX}"
+
+
+def all_sockets(front_end: FrontEnd) -> dict[str, Path]:
+    """The operators' sockets of all front ends of this machine that share the folder of the registry, by server."""
+    found = sorted(Path(front_end.registry).parent.glob(f"{PREFIX}*{SUFFIX}"))
+    return {path.name.removeprefix(PREFIX).removesuffix(SUFFIX): path for path in found}
 
 
 @contextlib.contextmanager
@@ -37,17 +58,33 @@ def _short_path(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
+class Service(Protocol):
+    """What operators may ask of (`supervisor.Supervisor`)."""
+
+    async def status(self) -> ServiceStatus:
+        """The service and its workers now."""
+        ...
+
+    async def sessions(self, request: SessionsRequest) -> SessionsReply:
+        """The sessions that match."""
+        ...
+
+    async def kick(self, request: Kick) -> Kicked:
+        """End the sessions that match."""
+        ...
+
+
 class OperatorsSocket:
     """Answers operators. Without it the service still serves: a fault is logged, not raised."""
 
     def __init__(
         self,
         configuration: Configuration,
-        status: Callable[[], Awaitable[ServiceStatus]],
+        service: Service,
         log: FilteringBoundLogger,
     ) -> None:
         self._path = socket_path(configuration.front_end)
-        self._status = status
+        self._service = service
         self._loop = asyncio.get_running_loop()
         self._channels: set[Channel] = set()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -81,8 +118,8 @@ class OperatorsSocket:
         def received(message: Message, descriptors: list[int]) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
-            if isinstance(message, StatusRequest):
-                tasks.start(self._answer(channel), "operators' status")
+            if isinstance(message, StatusRequest | SessionsRequest | Kick):
+                tasks.start(self._answer(channel, message), "operators' request")
             else:
                 closed()
                 channel.close()
@@ -93,8 +130,16 @@ class OperatorsSocket:
         channel = Channel(self._loop, sock, received, closed)
         self._channels.add(channel)
 
-    async def _answer(self, channel: Channel) -> None:
-        channel.send(await self._status())
+    async def _answer(self, channel: Channel, message: StatusRequest | SessionsRequest | Kick) -> None:
+        answer: ServiceStatus | SessionsReply | Kicked
+        match message:
+            case SessionsRequest():
+                answer = await self._service.sessions(message)
+            case Kick():
+                answer = await self._service.kick(message)
+            case _:
+                answer = await self._service.status()
+        channel.send(answer)
 
     def close(self) -> None:
         """Stops answering and removes the socket."""
@@ -107,11 +152,18 @@ class OperatorsSocket:
 
 def ask(path: Path, seconds: float = 10.0) -> ServiceStatus:
     """The status of the service whose operators' socket is `path`. Blocks. Raises OSError."""
+    return request(path, StatusRequest(), ServiceStatus, seconds)
+
+
+def request(
+    path: Path, message: StatusRequest | SessionsRequest | Kick, kind: type[Answer], seconds: float = 10.0
+) -> Answer:
+    """The answer, which is of that `kind`, to one request at the operators' socket `path`. Blocks. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _short_path(path) as name:
         sock.settimeout(seconds)
         sock.connect(name)
-        sock.sendall(encode(StatusRequest()))
-        message, _ = receive_first(sock, FrameReader(), seconds)[0]
-    if not isinstance(message, ServiceStatus):
-        raise ConnectionError("the supervisor answered something else")
-    return message
+        sock.sendall(encode(message))
+        answer, _ = receive_first(sock, FrameReader(), seconds)[0]
+    if not isinstance(answer, kind):
+        raise ControlError("the supervisor answered something else")
+    return answer

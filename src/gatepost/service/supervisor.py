@@ -19,13 +19,14 @@ from typing import Any
 
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
-from gatepost.service import handing_over, logs, privileges, stores
+from gatepost.service import handing_over, logs, privileges, sessions, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.fleet import Fleet, StartFailed
 from gatepost.service.following import OrganizationFollower
 from gatepost.service.handing_over import Loaded, pack
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
+from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
 from gatepost.service.worker_process import DEFAULT_CORE
 
@@ -142,7 +143,7 @@ class Supervisor:
             raise CannotStart(f"No worker could start: {fault}") from fault
         if self._stop_signals:
             return
-        self._operators = OperatorsSocket(configuration, self.status, self._log)
+        self._operators = OperatorsSocket(configuration, self, self._log)
         endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
         self._notifier.ready(f"Serving as {configuration.front_end.server}")
@@ -302,6 +303,15 @@ class Supervisor:
     async def _drain(self, seconds: float) -> None:
         await self._fleet.drain(seconds)
         self._stopped.set()
+
+    async def sessions(self, request: SessionsRequest) -> SessionsReply:
+        """The sessions of all workers that match."""
+        return await sessions.find(list(self._fleet), request, self._loaded.configuration.front_end.server)
+
+    async def kick(self, request: Kick) -> Kicked:
+        """End the sessions of all workers that match."""
+        self._log.info("sessions.kick", reason=request.reason, **request.wanted.words())
+        return await sessions.kick(list(self._fleet), request, self._loaded.configuration.front_end.server)
 
     async def status(self) -> ServiceStatus:
         """The service and its workers now."""

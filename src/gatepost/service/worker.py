@@ -25,6 +25,7 @@ import uvloop
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
+from gatepost.activemanager.open import load_engine
 from gatepost.configuration.settings import Configuration
 from gatepost.service import logs, privileges
 from gatepost.service.control import (
@@ -50,6 +51,7 @@ from gatepost.service.control import (
 )
 from gatepost.service.core import Core, CoreFactory, factory
 from gatepost.service.handing_over import unpack
+from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
 START_SECONDS = 30.0
 """For the first message, which the supervisor sends at once."""
@@ -175,6 +177,10 @@ class Worker:
                     self._channel.send(Pong())
                 case StatusRequest():
                     self._channel.send(self._status())
+                case SessionsRequest():
+                    tasks.start(self._find(message), "find sessions")
+                case Kick():
+                    tasks.start(self._kick(message), "end sessions")
                 case Drain(seconds=seconds):
                     self._begin_drain(seconds)
                 case Reload():
@@ -208,6 +214,14 @@ class Worker:
         }
         return StatusReply(self._configuration.version, counters, sessions[:MAX_SESSIONS_LISTED])
 
+    async def _find(self, message: SessionsRequest) -> None:
+        found = await self._core.find(message.wanted, min(message.limit, MAX_SESSIONS_LISTED))
+        self._channel.send(SessionsReply(found.sessions, found.total, found.protocols, request=message.request))
+
+    async def _kick(self, message: Kick) -> None:
+        outcomes = await self._core.kick(message.wanted, message.reason, message.seconds)
+        self._channel.send(Kicked(outcomes, request=message.request))
+
     def _begin_drain(self, seconds: float) -> None:
         if self._drain_task is not None:
             self._drain_task.cancel()
@@ -239,6 +253,7 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     configuration = unpack(start.configuration)
     if configuration.front_end.token is not None:
         importlib.import_module("gatepost.directory.tokens")
+    load_engine(configuration.front_end)
     privileges.no_new_privileges()
     if start.user:
         privileges.become(privileges.account(start.user))

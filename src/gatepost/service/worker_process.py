@@ -10,8 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from itertools import count
+from typing import Any
+
+import msgspec
 
 from gatepost.service.control import Channel, ControlError, Drain, Failed, Message, Ready, StatusReply, StatusRequest
+from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
 DEFAULT_CORE = "gatepost.service.core:front_door"
 """What a worker runs; named, not imported: the supervisor has no use for it."""
@@ -42,8 +47,9 @@ class WorkerProcess:
         environment: Mapping[str, str],
         on_message: Callable[[WorkerProcess, Message], None],
         on_exit: Callable[[WorkerProcess], None],
+        module: str = WORKER_MODULE,
     ) -> None:
-        """Starts the process. Raises OSError."""
+        """Starts the process: `module` with its control connection's descriptor and `arguments`. Raises OSError."""
         self.slot = slot
         self.state = State.STARTING
         self.was_ready = False
@@ -53,12 +59,14 @@ class WorkerProcess:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._status: list[asyncio.Future[StatusReply]] = []
+        self._asked: dict[int, asyncio.Future[SessionsReply | Kicked]] = {}
+        self._requests = count(1)
         self.started_at = self._loop.time()
         self.heard_at = self.started_at
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             # -P: the current folder is no place to import from, least of all as root.
-            command = [sys.executable, "-P", "-m", WORKER_MODULE, str(theirs.fileno()), *arguments]
+            command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments]
             # A process group of its own: Ctrl-C in a terminal reaches the supervisor only, which then drains.
             self._process = subprocess.Popen(  # noqa: S603 - every word of the command is ours
                 command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0
@@ -112,6 +120,20 @@ class WorkerProcess:
         except (TimeoutError, ControlError):
             return None
 
+    async def ask(self, message: SessionsRequest | Kick, seconds: float) -> SessionsReply | Kicked | None:
+        """The worker's answer, or None when there is none within `seconds`, or none will come."""
+        if self.state is not State.READY and self.state is not State.DRAINING:
+            return None
+        number = next(self._requests)
+        answer = self._asked[number] = self._loop.create_future()
+        self.channel.send(msgspec.structs.replace(message, request=number))
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except (TimeoutError, ControlError):
+            return None
+        finally:
+            self._asked.pop(number, None)
+
     def _received(self, message: Message, descriptors: list[int]) -> None:
         for descriptor in descriptors:  # a worker has none to give
             os.close(descriptor)
@@ -122,6 +144,11 @@ class WorkerProcess:
                     if not answer.done():
                         answer.set_result(message)
                 self._status.clear()
+                return
+            case SessionsReply() | Kicked():
+                asked = self._asked.get(message.request)
+                if asked is not None and not asked.done():
+                    asked.set_result(message)
                 return
             case Ready() if self.state is State.STARTING:
                 self.state = State.READY
@@ -142,7 +169,8 @@ class WorkerProcess:
         self.state = State.ENDED
         self.channel.close()
         os.close(self._pidfd)
-        for answer in self._status:
+        waiting: list[asyncio.Future[Any]] = [*self._status, *self._asked.values()]
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(ControlError("the worker has ended"))
         self._on_exit(self)

@@ -201,6 +201,10 @@ class HttpDoor:
         """One entry a client connection."""
         return [leg.describe() for leg in self._legs]
 
+    def legs(self) -> list[HttpConnection]:
+        """Every connection there is now."""
+        return list(self._legs)
+
     def move(self, changes: list[Changed], dead: frozenset[tuple[str, str]]) -> list[Leaver]:
         """The connections on which something is under way that must go because of `changes`.
 
