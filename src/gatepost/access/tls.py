@@ -52,11 +52,15 @@ def _for_peers(context: ssl.SSLContext, keys: PeerKeys) -> None:
     load_key_pair(context, keys.certificate, keys.private_key)
 
 
-def client_context(front_end: FrontEnd, server: Server) -> ssl.SSLContext:
-    """The context of connections to `server`: its certificate chain and name are verified (field case 81)."""
+def client_context(front_end: FrontEnd, server: Server | None = None) -> ssl.SSLContext:
+    """The context of connections to `server`: its certificate chain and name are verified (field case 81).
+
+    Without `server` that of connections to others of this organization.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    authorities = front_end.server_ca_by_server.get(server.name, front_end.server_ca)
+    own = front_end.server_ca_by_server.get(server.name) if server is not None else None
+    authorities = own or front_end.server_ca
     if authorities:
         context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
     else:

@@ -31,7 +31,7 @@ LEFT_OVER_SECONDS = 0.5
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
 """All of a hook's environment: nothing of ours is handed on."""
 
-_PLACEHOLDER = re.compile(r"\{(database|source|target|server|epoch|kind)\}")
+_PLACEHOLDER = re.compile(r"\{(database|source|target|server|epoch|term|kind)\}")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
 _MASKED = "…"
 _SECRETS = (
@@ -53,9 +53,12 @@ class HookContext:
     tls: ssl.SSLContext | None = None
 
 
-async def run(settings: HookSettings, call: Hook, context: HookContext | None = None) -> Result:
-    """Runs one hook; never raises but when cancelled, and then what it had started is gone."""
-    values = values_of(call)
+async def run(settings: HookSettings, call: Hook, context: HookContext | None = None, term: int = 0) -> Result:
+    """Runs one hook, in this term of the manager's lease (0: no manager's).
+
+    Never raises but when cancelled, and then what it had started is gone.
+    """
+    values = values_of(call, term)
     kept = bytearray()
     try:
         async with asyncio.timeout(settings.seconds):
@@ -74,7 +77,7 @@ async def run(settings: HookSettings, call: Hook, context: HookContext | None = 
     return Result(text=text)
 
 
-def values_of(call: Hook) -> dict[str, str]:
+def values_of(call: Hook, term: int) -> dict[str, str]:
     """What a hook is told, by the names of the placeholders."""
     return {
         "database": call.database,
@@ -82,6 +85,7 @@ def values_of(call: Hook) -> dict[str, str]:
         "target": call.target,
         "server": call.server,
         "epoch": str(call.epoch),
+        "term": str(term),
         "kind": call.kind.value,
     }
 
@@ -136,6 +140,9 @@ async def _execute(command: list[str], kept: bytearray) -> str:
         # Also after a good end: what it left running in its group would hold the pipe, and outlive the move.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:  # it was killed, and has ended before whoever waits for this goes on
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), LEFT_OVER_SECONDS)
         reading.cancel()
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - a pipe that a stray child holds
     if status == 0:
@@ -154,7 +161,7 @@ async def _post(url: str, values: Mapping[str, str], context: HookContext, kept:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     host = parts.hostname or ""
-    body = json.dumps({**values, "epoch": int(values["epoch"])}).encode()
+    body = json.dumps({**values, "epoch": int(values["epoch"]), "term": int(values["term"])}).encode()
     head = (
         f"POST {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\nUser-Agent: Gatepost/{__version__}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"

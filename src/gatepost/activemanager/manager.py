@@ -96,6 +96,7 @@ class Manager:
         self._awaited: dict[str, tuple[int, float]] = {}
         """Epochs that we made and that are not in the picture yet, until when that is no surprise."""
         self._observed_in_term = 0
+        self._stale = 0.0
 
     # State, for the status and the tests
 
@@ -141,8 +142,8 @@ class Manager:
             case Leave():
                 self._drop_tasks("this manager ends")
                 self._holding.leave()
-            case Tick():
-                pass
+            case Tick(stale):
+                self._stale = stale
         self._holding.mind(now)
         if self._tasks and not self.acts(now):
             self._drop_tasks("the lease is lost")
@@ -188,7 +189,7 @@ class Manager:
         view, lease = self._view, self._holding.lease
         if view is None or lease is None or not self.acts(now):
             return
-        if view.manager is None or view.manager.term != lease.term:
+        if view.manager is None or view.manager.term != lease.term or self._stale > lease.seconds:
             return  # a picture of before: our predecessor may have done things that are not in it
         changes = self.seen.changes(now, everything=self._observed_in_term != lease.term)
         self._observed_in_term = lease.term

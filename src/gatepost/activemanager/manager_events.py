@@ -18,6 +18,9 @@ from gatepost.organization.model import Organization
 class Tick:
     """Time has passed. Comes at least twice within `SLEPT_SECONDS`."""
 
+    stale: float = 0.0
+    """For how many seconds the registry's picture may be out of date; 0 while it is followed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Probed:

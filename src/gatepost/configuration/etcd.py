@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from cryptography.x509.oid import NameOID
+
 from gatepost.configuration.document import Document
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.files import Files, Named
@@ -132,6 +134,10 @@ class _Build:
             return b"", b""  # one file, one fault
         named = self._named(key, table.private_key or table.certificate, "the private key")
         private_key = self.files.private_key(named, chain[1][0] if chain else None)
+        if chain and table.user and chain[1][0].subject.get_attributes_for_oid(NameOID.COMMON_NAME):
+            message = f"the certificate {table.certificate} has a common name, which etcd refuses where accounts are on"
+            remedy = "get one with an empty subject and its names as alternative names"
+            self._add(warning((*_PATH, "certificate"), WHO, message, remedy))
         return (chain[0], private_key) if chain and private_key else (b"", b"")
 
     def _named(self, key: str, path: str, what: str) -> Named:

@@ -24,6 +24,6 @@ class EtcdTable(Table):
     """File with the certificates that sign the members' certificates. Empty: the system's."""
     certificate: str = Field(default="", examples=['"pki/cas-01-etcd.crt"'])
     """File with the certificate that this front end shows the members, PEM; `{server}` in it stands for the server's
-    name in lower case. Empty: none."""
+    name in lower case. Empty: none. Together with `user` it must have no common name: etcd's gateway refuses that."""
     private_key: str = Field(default="", examples=['"pki/cas-01-etcd.key"'])
     """File with its private key, PEM; `{server}` as above. Empty: it is in the certificate's file."""

@@ -15,7 +15,7 @@ from gatepost.organization.faults import Path, error, unknown, warning
 from gatepost.organization.model import Finding, Organization, Protocol, Role, SignInForm
 
 WHO = "front end"
-PLACEHOLDERS = ("database", "source", "target", "server", "epoch", "kind")
+PLACEHOLDERS = ("database", "source", "target", "server", "epoch", "term", "kind")
 """What a hook's words may hold in braces."""
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _PATH: Path = ("front_end", "manager")

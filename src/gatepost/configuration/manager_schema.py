@@ -16,8 +16,10 @@ def _seconds(name: str, example: str, *, least: float = 0.05) -> Any:  # noqa: A
 
 class HookTable(Table):
     """A hook: `command` or `url`. A command's words may hold `{database}`, `{source}`, `{target}`, `{server}` (the one
-    that it is about), `{epoch}` and `{kind}`; no shell reads them. It succeeds with status 0, a URL with 200 to 299.
-    Hooks may be called twice for the same thing and must then succeed."""
+    that it is about), `{epoch}`, `{term}` and `{kind}`; no shell reads them. It succeeds with status 0, a URL with 200
+    to 299. Hooks may be called twice for the same thing and must then succeed. Both numbers only grow (the term, of the
+    manager's lease, is 0 when an operator's command calls): storage that remembers them refuses a call that comes late,
+    from a manager that stood still."""
 
     command: list[str] = Field(default=[], examples=['["/usr/local/sbin/promote", "{database}", "{epoch}"]'])
     """The program, by its whole path, and its arguments. It runs as the account in `user`."""

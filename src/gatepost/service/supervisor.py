@@ -22,8 +22,9 @@ from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges, sessions, stores
 from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.fleet import Fleet, StartFailed
-from gatepost.service.following import OrganizationFollower
+from gatepost.service.following import OrganizationFollower, followed
 from gatepost.service.handing_over import Loaded, pack
+from gatepost.service.manager_keeper import SLOT, ManagerKeeper
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
@@ -60,6 +61,7 @@ class Supervisor:
         self._listeners = Listeners()
         self._loaded: Loaded
         self._fleet: Fleet
+        self._keeper: ManagerKeeper
         self._operators: OperatorsSocket | None = None
         self._follower: OrganizationFollower | None = None
         self._read_at = 0.0
@@ -134,6 +136,7 @@ class Supervisor:
     async def _start(self, configuration: Configuration) -> None:
         self._fleet = Fleet(self._core, self._start_message, self._log)
         self._fleet.drain_seconds = configuration.front_end.limits.drain_seconds
+        self._keeper = ManagerKeeper(lambda: self._start_message(SLOT, ()), self._log)
         self._watch_signals()
         self._log_warnings()
         try:
@@ -143,6 +146,7 @@ class Supervisor:
             raise CannotStart(f"No worker could start: {fault}") from fault
         if self._stop_signals:
             return
+        self._keeper.follow(configuration)
         self._operators = OperatorsSocket(configuration, self, self._log)
         endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
@@ -194,8 +198,8 @@ class Supervisor:
         }
         return fields, descriptors
 
-    def _start_message(self, slot: int) -> tuple[Start, list[int]]:
-        fields, descriptors = self._common(slot, None)
+    def _start_message(self, slot: int, names: tuple[str, ...] | None = None) -> tuple[Start, list[int]]:
+        fields, descriptors = self._common(slot, names)
         return Start(**fields, slot=slot, user=self._loaded.configuration.front_end.user), descriptors
 
     def _reload_message(self, slot: int, change: Change) -> tuple[Reload, list[int]]:
@@ -207,7 +211,7 @@ class Supervisor:
     def _follow(self, configuration: Configuration) -> None:
         """Reload when a command has changed the organization; its file is read as at a SIGHUP."""
         front_end, before = configuration.front_end, self._follower
-        if before is not None and before.follows == (front_end.registry, front_end.user):
+        if before is not None and before.follows == followed(front_end):
             return
         self._follower = OrganizationFollower(front_end, self._reload, self._log, since=self._read_at)
         if before is not None:
@@ -262,6 +266,7 @@ class Supervisor:
         self._fleet.shrink(slots, new.front_end.limits.drain_seconds)
         self._listeners.commit(change)
         self._fleet.reload(lambda slot: self._reload_message(slot, change))
+        self._keeper.follow(new, lambda: self._reload_message(SLOT, NO_CHANGE))
         self._fleet.grow(slots)
         if _needs_new_workers(old, new):
             self._fleet.replace()
@@ -301,7 +306,8 @@ class Supervisor:
         self._task(self._drain(seconds), "drain")
 
     async def _drain(self, seconds: float) -> None:
-        await self._fleet.drain(seconds)
+        # The manager gives its lease back at once: another front end's takes over while sessions here end.
+        await asyncio.gather(self._keeper.stop(), self._fleet.drain(seconds))
         self._stopped.set()
 
     async def sessions(self, request: SessionsRequest) -> SessionsReply:
@@ -322,6 +328,7 @@ class Supervisor:
             pid=os.getpid(),
             version=self._loaded.configuration.version,
             restarts=self._fleet.restarts,
+            manager=await self._keeper.status(STATUS_SECONDS),
             workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
         )
 

@@ -145,13 +145,14 @@ class Replicas:
     def __init__(self) -> None:
         self.writers: dict[str, set[str]] = {}
         self.violations: list[str] = []
-        self._epochs: dict[str, int] = {}
+        self._latest: dict[str, tuple[int, int]] = {}
 
-    def called(self, now: float, kind: str, database: str, server: str, epoch: int) -> bool:
-        """A hook has done its work; False where storage refuses it: it is of an epoch that is over."""
-        if epoch < self._epochs.get(database, 0):
+    def called(self, now: float, kind: str, database: str, server: str, epoch: int, term: int) -> bool:
+        """A hook has done its work; False where storage refuses it: it is of an epoch or term that is over."""
+        latest = self._latest.get(database, (0, 0))
+        if (epoch, term or latest[1]) < latest:
             return False
-        self._epochs[database] = epoch
+        self._latest[database] = epoch, term or latest[1]
         writers = self.writers.setdefault(database, set())
         if kind == "promote":
             writers.add(server)

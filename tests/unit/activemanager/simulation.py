@@ -378,9 +378,9 @@ class World:
             case Pause(seconds):
                 self.alive(node, lambda: tell(Result()), seconds)
             case Hook():
-                self.hook(node, step, number, tell)
+                self.hook(node, step, number, tell, lease.term if lease else 0)
 
-    def hook(self, node: Node, step: Hook, number: int, tell: Callable[[Result], None]) -> None:
+    def hook(self, node: Node, step: Hook, number: int, tell: Callable[[Result], None], term: int) -> None:
         """A process of its own: it goes on when the manager is stopped or killed, and ends when it is told to."""
         stopped: list[bool] = []
         node.hooks[number] = stopped
@@ -392,7 +392,8 @@ class World:
 
         def works_now() -> None:
             if works and not stopped:
-                done = self.replicas.called(self.now, step.kind.value, step.database, step.server, step.epoch)
+                what = step.kind.value, step.database, step.server, step.epoch
+                done = self.replicas.called(self.now, *what, term)
                 refused.extend([] if done else [True])
 
         if not hangs:

@@ -29,9 +29,9 @@ def python(code: str, *arguments: str, seconds: float = 10.0) -> HookSettings:
 
 async def test_a_command_gets_its_values_in_its_words() -> None:
     settings = python(
-        "import sys; print(*sys.argv[1:])", "{database}", "{source}>{target}", "{server}", "e{epoch}", "{kind}"
+        "import sys; print(*sys.argv[1:])", "{database}", "{source}>{target}", "{server}", "e{epoch} t{term}", "{kind}"
     )
-    assert await run(settings, CALL) == Result(text="DB01 MBX-01>MBX-02 MBX-02 e8 promote")
+    assert await run(settings, CALL, term=4) == Result(text="DB01 MBX-01>MBX-02 MBX-02 e8 t4 promote")
 
 
 def test_a_value_is_never_read_as_a_placeholder_or_by_a_shell() -> None:
