@@ -33,4 +33,4 @@ def now() -> Moment:
 
 @functools.cache
 def _boot_id() -> str:
-    return BOOT_ID.read_text(encoding="ascii").strip()
+    return BOOT_ID.read_bytes().decode().strip()

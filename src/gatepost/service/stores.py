@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from gatepost.activemanager.open import open_registry
+from gatepost.activemanager.open import load_engine, open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.activemanager.seed import seed
 from gatepost.configuration.settings import Configuration, FrontEnd
@@ -17,6 +19,9 @@ from gatepost.directory.editing import DirectoryEditor
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.service import privileges
 from gatepost.sharedstate import sqlite as shared_state
+
+SEED_SECONDS = 3.0
+"""For each call of a registry on other machines: the supervisor has workers to look after meanwhile."""
 
 
 class UnusableFolder(RuntimeError):
@@ -31,15 +36,22 @@ def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
     could have put there.
     """
     front_end = configuration.front_end
-    try:
-        if not front_end.user:
-            _make_and_seed(configuration, log)
-            return
-        account = privileges.account(front_end.user)
+    load_engine(front_end)  # while its files can be read
+    account = privileges.account(front_end.user) if front_end.user else None
+    if account is not None:
         for path in _paths(front_end):
-            _give(path, account)
-        with privileges.acting_as(account):
-            _make_and_seed(configuration, log)
+            _logged(log, front_end, partial(_give, path, account))
+    with privileges.acting_as(account) if account else nullcontext():
+        _logged(log, front_end, lambda: DirectoryEditor(front_end.directory).close())
+        if front_end.shared_state:
+            _logged(log, front_end, lambda: shared_state.prepare(front_end.shared_state))
+        _logged(log, front_end, lambda: _seed(configuration, log))
+
+
+def _logged(log: FilteringBoundLogger, front_end: FrontEnd, step: Callable[[], object]) -> None:
+    """One store's fault keeps no other from being there."""
+    try:
+        step()
     except (RegistryUnavailable, DirectoryUnavailable, OSError) as fault:
         remedy = f"the folder and its files belong to {front_end.user or 'the account that runs gatepost'}"
         log.error("stores.not_prepared", reason=str(fault), remedy=remedy)
@@ -65,16 +77,10 @@ def check_folders(configuration: Configuration) -> None:
             )
 
 
-def _make_and_seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
-    front_end = configuration.front_end
-    with closing(open_registry(front_end)) as registry:
-        added = seed(registry, configuration.organization)
-    for active in added:
-        log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
-    with DirectoryEditor(front_end.directory):
-        pass
-    if front_end.shared_state:
-        shared_state.prepare(front_end.shared_state)
+def _seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
+    with closing(open_registry(configuration.front_end, SEED_SECONDS)) as registry:
+        for active in seed(registry, configuration.organization):
+            log.info("registry.seeded", database=active.database, server=active.server, epoch=active.epoch)
 
 
 def _paths(front_end: FrontEnd) -> list[str]:

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from gatepost.activemanager.etcd.client import CALL_SECONDS
 from gatepost.activemanager.etcd.keyspace import Change, Keyspace, in_parts
 from gatepost.activemanager.etcd.layout import Found, Layout, lease_of, observations_of, token_parts, written
 from gatepost.activemanager.etcd.picture import BadValue, Picture
@@ -177,10 +176,9 @@ class Changes:
     async def keep_lease(self, lease: Lease) -> None:
         """As `Registry.keep_lease`."""
         number, _ = token_parts(lease.token)
-        seconds = min(CALL_SECONDS, lease.seconds)
-        if not await self._keys.keep(number, seconds):
+        if not await self._keys.keep(number, lease.seconds):
             raise _lost(lease)
-        self._require(await self._keys.read(self._of_lease(lease), seconds), lease)
+        self._require(await self._keys.read(self._of_lease(lease), lease.seconds), lease)
 
     async def give_lease_back(self, lease: Lease) -> None:
         """As `Registry.give_lease_back`."""

@@ -28,6 +28,8 @@ PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
 LINE_BYTES = 64 * 1024 * 1024
 """Of one message of a stream: etcd takes 1.5 MB in one change, and sends those that were missed together."""
+SHOWN_BYTES = 200
+"""Of an answer that is not etcd's own form of a fault."""
 
 UNAVAILABLE_CODES = frozenset({1, 2, 4, 14})
 """Canceled, unknown, deadline exceeded, unavailable (gRPC): another member, or this one later, may do better."""
@@ -220,7 +222,10 @@ def _fault(content: bytes, status: int) -> EtcdFault | _NoAnswer:
     try:
         return _fault_of(json.loads(content))
     except ValueError:
-        return _NoAnswer(f"HTTP status {status}")
+        said = content[:SHOWN_BYTES].decode(errors="replace").strip()
+        text = f"HTTP status {status}{f': {said}' if said else ''}"
+        # The request is at fault, and would be at every member.
+        return EtcdFault(_INVALID_ARGUMENT, text) if 400 <= status < 500 else _NoAnswer(text)
 
 
 def _fault_of(error: Any) -> EtcdFault | _NoAnswer:  # noqa: ANN401 - what the member sent
@@ -236,4 +241,6 @@ def _fault_of(error: Any) -> EtcdFault | _NoAnswer:  # noqa: ANN401 - what the m
 
 def _words(fault: BaseException) -> str:
     """A fault of the connection in words; some have none of their own."""
-    return str(fault) or ("no answer in time" if isinstance(fault, TimeoutError) else type(fault).__name__)
+    if isinstance(fault, TimeoutError | httpx2.TimeoutException):
+        return "no answer in time"
+    return str(fault) or f"it has ended the connection ({type(fault).__name__})"

@@ -47,45 +47,47 @@ Decide = Callable[[Mapping[str, Found]], Change]
 class Keyspace:
     """The keys of one cluster. All methods raise `RegistryUnavailable`."""
 
-    def __init__(self, client: EtcdClient) -> None:
+    def __init__(self, client: EtcdClient, seconds: float = CALL_SECONDS) -> None:
+        """Each call takes `seconds` at most."""
         self._client = client
+        self._seconds = seconds
 
-    async def change(self, keys: Sequence[str], decide: Decide, seconds: float = CALL_SECONDS) -> int:
+    async def change(self, keys: Sequence[str], decide: Decide) -> int:
         """Do what `decide` makes of `keys`, in one transaction, while they are as it saw them; again when they are not.
 
         Answers the revision of the change, 0 when nothing was to be done. When the answer to a change is lost, it is
         decided anew: `decide` must know its own work when it sees it.
         """
         for _ in range(CHANGE_ATTEMPTS):
-            found = await self.read(keys, seconds)
+            found = await self.read(keys)
             change = decide(found)
             if not change:
                 return 0
             compare = [_unchanged(key, found.get(key)) for key in keys]
-            answer = await self._call("kv/txn", {"compare": compare, "success": change.operations()}, seconds)
+            answer = await self._call("kv/txn", {"compare": compare, "success": change.operations()})
             if answer.get("succeeded"):
                 return int(answer["header"]["revision"])
             await asyncio.sleep(random.uniform(0, 0.01))  # noqa: S311 - who collided shall not do so again
         raise RegistryUnavailable("etcd: others change the same all the time")
 
-    async def read(self, keys: Sequence[str], seconds: float = CALL_SECONDS) -> dict[str, Found]:
+    async def read(self, keys: Sequence[str], seconds: float | None = None) -> dict[str, Found]:
         """Those of `keys` that are there, as of one moment, with what every earlier change has made of them."""
         ranges = [{"request_range": {"key": encoded(key)}} for key in keys]
         answer = await self._call("kv/txn", {"success": ranges}, seconds)
         parts = (response["response_range"].get("kvs", ()) for response in answer.get("responses", ()))
         return dict(key_value(pair) for part in parts for pair in part)
 
-    async def list(self, prefix: str, seconds: float = CALL_SECONDS) -> tuple[dict[str, Found], int]:
+    async def list(self, prefix: str) -> tuple[dict[str, Found], int]:
         """All keys that begin with `prefix`, as of one moment, and the cluster's revision then."""
         for _ in range(LISTING_ATTEMPTS):
             try:
-                return await self._list(prefix, seconds)
+                return await self._list(prefix)
             except EtcdFault as fault:
                 if not fault.compacted:
                     raise refused(fault) from fault
         raise RegistryUnavailable("etcd: what is listed is compacted all the time")
 
-    async def _list(self, prefix: str, seconds: float) -> tuple[dict[str, Found], int]:
+    async def _list(self, prefix: str) -> tuple[dict[str, Found], int]:
         found: dict[str, Found] = {}
         revision, begin = 0, prefix
         while True:
@@ -95,7 +97,7 @@ class Keyspace:
                 "limit": str(PAGE_KEYS),
                 "revision": str(revision),
             }
-            answer = await self._client.call("kv/range", body, seconds)
+            answer = await self._client.call("kv/range", body, self._seconds)
             revision = revision or int(answer["header"]["revision"])
             page = [key_value(pair) for pair in answer.get("kvs", ())]
             found.update(page)
@@ -105,7 +107,7 @@ class Keyspace:
 
     async def grant(self, seconds: int) -> int:
         """A new lease of etcd; answers its id."""
-        answer = await self._call("lease/grant", {"TTL": str(seconds)}, CALL_SECONDS)
+        answer = await self._call("lease/grant", {"TTL": str(seconds)})
         return int(answer["ID"])
 
     async def keep(self, lease: int, seconds: float) -> bool:
@@ -116,14 +118,14 @@ class Keyspace:
     async def revoke(self, lease: int) -> None:
         """End the lease, with its keys; one that is over already is no fault."""
         try:
-            await self._client.call("lease/revoke", {"ID": str(lease)})
+            await self._client.call("lease/revoke", {"ID": str(lease)}, self._seconds)
         except EtcdFault as fault:
             if fault.code != _NOT_FOUND:
                 raise refused(fault) from fault
 
-    async def _call(self, path: str, body: Json, seconds: float) -> Json:
+    async def _call(self, path: str, body: Json, seconds: float | None = None) -> Json:
         try:
-            return await self._client.call(path, body, seconds)
+            return await self._client.call(path, body, min(seconds or self._seconds, self._seconds))
         except EtcdFault as fault:
             raise refused(fault) from fault
 

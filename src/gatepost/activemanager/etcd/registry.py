@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from gatepost.activemanager.etcd.changes import Changes
-from gatepost.activemanager.etcd.client import EtcdClient
+from gatepost.activemanager.etcd.client import CALL_SECONDS, EtcdClient
 from gatepost.activemanager.etcd.keyspace import Keyspace
 from gatepost.activemanager.etcd.layout import Layout
 from gatepost.activemanager.port import (
@@ -28,8 +28,6 @@ from gatepost.activemanager.port import (
 from gatepost.configuration.settings import EtcdSettings
 from gatepost.routing.decision import ActiveCopy
 
-OPERATION_SECONDS = 15.0
-"""For one method: a few calls, or many while others change the same."""
 CLOSE_SECONDS = 2.0
 
 Result = TypeVar("Result")
@@ -38,9 +36,11 @@ Result = TypeVar("Result")
 class EtcdRegistry:
     """See `port.OwnedRegistry`. Connects at the first call."""
 
-    def __init__(self, settings: EtcdSettings, operation_seconds: float = OPERATION_SECONDS) -> None:
+    def __init__(self, settings: EtcdSettings, operation_seconds: float = 15.0) -> None:
         self._settings = settings
         self._operation_seconds = operation_seconds
+        # A call that fails says why; so it shall be the first whose time is over.
+        self._call_seconds = min(CALL_SECONDS, 0.8 * operation_seconds)
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -115,7 +115,7 @@ class EtcdRegistry:
 
     def _run(self, method: Callable[[Changes], Coroutine[Any, Any, Result]]) -> Result:
         loop, client = self._started()
-        changes = Changes(Keyspace(client), Layout(self._settings.prefix))
+        changes = Changes(Keyspace(client, self._call_seconds), Layout(self._settings.prefix))
 
         async def bounded() -> Result:
             try:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -79,9 +78,18 @@ class EtcdCluster:
     """Members on one loopback address. Use with `with`."""
 
     def __init__(
-        self, directory: Path, address: str, size: int = 3, *, authority: CertificateAuthority | None = None
+        self,
+        directory: Path,
+        address: str,
+        size: int = 3,
+        *,
+        authority: CertificateAuthority | None = None,
+        token_seconds: int = 300,
     ) -> None:
-        """With `authority` clients must speak TLS and show a certificate of it. Raises `ServerMissing`."""
+        """With `authority` clients must speak TLS and show a certificate of it; their sign-ins last `token_seconds`.
+
+        Raises `ServerMissing`.
+        """
         self._ctl = require_program("etcdctl", PACKAGES)
         ports = free_ports(address, 2 * size)
         self.directory = directory
@@ -93,11 +101,13 @@ class EtcdCluster:
         ]
         together = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
         for member in self.members:
+            member.argv += ["--auth-token-ttl", str(token_seconds)]
             member.argv += ["--initial-cluster", together, "--initial-cluster-state", "new"]
         self.environment: dict[str, str] = {"ETCDCTL_API": "3"}
         """For `etcdctl`: certificates, an account."""
         if authority is not None:
-            files = authority.issue("etcdctl", "etcdctl", for_clients=True)
+            # With a common name the gateway refuses to serve it where accounts are on.
+            files = authority.issue("etcd-client", "etcd-client", for_clients=True, subject=False)
             self.client_certificate, self.client_key = files.certificate, files.private_key
             self.environment |= {
                 "ETCDCTL_CACERT": str(authority.directory / "ca.crt"),
@@ -147,7 +157,6 @@ class EtcdCluster:
         *words: str,
         member: EtcdMember | None = None,
         seconds: float = COMMAND_SECONDS,
-        environment: Mapping[str, str] | None = None,
     ) -> str:
         """Run etcdctl at one member, the first by default; answers what it prints. Raises `ServerNotStarted`."""
         endpoint = (member or self.members[0]).url
@@ -159,7 +168,7 @@ class EtcdCluster:
                 text=True,
                 timeout=2 * seconds + 1,
                 check=True,
-                env=os.environ | self.environment | dict(environment or {}),
+                env=os.environ | self.environment,
             )
         except subprocess.CalledProcessError as error:
             raise ServerNotStarted(f"etcdctl {' '.join(words)}: {error.stderr.strip()}") from error

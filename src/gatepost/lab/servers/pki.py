@@ -84,16 +84,16 @@ class CertificateAuthority:
             .not_valid_after(now + dt.timedelta(days=VALID_DAYS))
         )
 
-    def issue(self, file_name: str, *names: str, for_clients: bool = False) -> CertificateFiles:
+    def issue(self, file_name: str, *names: str, for_clients: bool = False, subject: bool = True) -> CertificateFiles:
         """A server certificate for DNS names and IP addresses; writes `<file_name>.crt` and `.key`.
 
-        With `for_clients` it is good for a TLS client too.
+        With `for_clients` it is good for a TLS client too. Without `subject` the names stand in the extension alone.
         """
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if for_clients else [])]
         key = ec.generate_private_key(ec.SECP256R1())
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
-            self._builder(_name(names[0]), self._issuer.subject, key)
+            self._builder(_name(names[0]) if subject else x509.Name([]), self._issuer.subject, key)
             .add_extension(x509.SubjectAlternativeName([_san(n) for n in names]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
