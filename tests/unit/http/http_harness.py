@@ -243,8 +243,10 @@ class FakeRouter:
 
     @property
     def view(self) -> RegistryView:
-        active = self.world.active.items()
-        return RegistryView(1, {database: ActiveCopy(database, server, 1) for database, server in active})
+        world = self.world
+        return RegistryView(
+            1, {name: ActiveCopy(name, server, world.epochs.get(name, 1)) for name, server in world.active.items()}
+        )
 
     def path_class(self, path: str) -> tuple[PathClass, str]:
         return path_class(self.world.organization, "CAS-01", path)
@@ -264,11 +266,12 @@ class FakeRouter:
         directory = find_directory(self.world.organization, server, path)
         if directory is None:
             return Refuse(Cause.NO_VIRTUAL_DIRECTORY, "no virtual directory")
-        key = (server, directory)
+        epoch = self.world.epochs.get(mailbox.database or "", 1)
+        key = (server, directory, epoch)
         if key not in self.remembered:
             endpoint = self.world.organization.servers[server].endpoint(Protocol.HTTPS)
             assert endpoint is not None
-            self.remembered[key] = Serve(Target(server, endpoint, directory))
+            self.remembered[key] = Serve(Target(server, endpoint, directory), epoch=epoch)
         return self.remembered[key]
 
 
@@ -346,6 +349,8 @@ class World:
             self.organization, FrontEnd("CAS-01", "", "", limits=limits or Limits(), **front_end)
         )
         self.active: dict[str, str] = {"DB1": "MBX-1", "DB2": "MBX-2"}
+        self.epochs: dict[str, int] = {}
+        """Of databases that have moved; others are at epoch 1."""
         self.sign_in = FakeSignIn({"alice": "DB1", "bob": "DB2", "carol": "DB1"})
         self.loop = FakeLoop()
         self.log = FakeLog()
