@@ -1,6 +1,6 @@
 """An IMAP session at a boundary, carried from one server to another, such that its client notices nothing.
 
-    old ── [DONE] NOOP, UID FETCH 1:* ──► what the client has been told ─┐
+    old ── [DONE], NOOP, UID FETCH 1:* ──► what the client has been told ─┐
     new ── ENABLE, SELECT, UID FETCH 1:* ──► what is there now ──────────┴─► the difference, told to the client
     new ── IDLE with the client's own tag ──► its DONE gets the right answer
 
@@ -10,7 +10,8 @@ away with BYE, which is what every session got before this existed.
 
 What the old server says that is not an answer to us is passed on: it is the client's. That is always legal for a client
 that is idling; between commands everything but EXPUNGE is (RFC 9051 sections 5.3 and 7.5.1). NOOP before FETCH has the
-server say all that it has to, so that the answer to FETCH is what the client knows.
+server say all that it has to, so that the answer to FETCH is what the client knows. Each command waits for the answer
+to the one before it: Dovecot keeps a NOOP's answer back when another command follows.
 """
 
 from __future__ import annotations
@@ -104,8 +105,10 @@ class ImapCarry:
         self._tag = tag + b"x" if session.idle_tag is not None and session.idle_tag.startswith(tag) else tag
         self._sent = 0
         self._stage = _Stage.OLD
-        self._expected: list[bytes] = []
-        """Tags of open commands at the server that the stage is about, in their order."""
+        self._expected = b""
+        """The tag of the open command."""
+        self._last_of_old = False
+        """What the old server says now answers the FETCH, if there is one."""
         self._lines = {True: LineBuffer(), False: LineBuffer()}
         """What the old (True) and the new server said that is not a whole line yet."""
         self._bytes = {True: 0, False: 0}
@@ -115,11 +118,9 @@ class ImapCarry:
         """What the new server tells of the mailbox."""
         self._selecting = Command(b"", b"SELECT")
         self._selected: Selected | None = None
+        self._told = b""
+        """What the client is told once nothing can go wrong any more."""
         self._events: list[CarryEvent] = []
-
-    @property
-    def _items(self) -> bytes:
-        return b"(UID FLAGS MODSEQ)" if self._session.condstore else b"(UID FLAGS)"
 
     @property
     def old_is_needed(self) -> bool:
@@ -135,14 +136,11 @@ class ImapCarry:
         if selected is not None and (selected.exists or 0) > MAX_MESSAGES:
             self._give_up("the mailbox has too many messages")
             return self._take()
-        lines = b""
         if session.idle_tag is not None:
-            lines = b"DONE\r\n"
-            self._expected.append(session.idle_tag)
-        lines += self._command(b"NOOP")
-        if selected is not None:
-            lines += self._command(b"UID FETCH 1:* " + self._items)
-        self._events.append(ToOld(lines))
+            self._expected = session.idle_tag
+            self._events.append(ToOld(b"DONE\r\n"))
+        else:
+            self._events.append(ToOld(self._command(b"NOOP")))
         return self._take()
 
     def old(self, data: bytes) -> list[CarryEvent]:
@@ -195,7 +193,7 @@ class ImapCarry:
         if not line.startswith(b"* "):
             self._old_tagged(line)
             return False
-        fetching = len(self._expected) == 1 and self._session.selected is not None
+        fetching = self._last_of_old
         if (found := _FETCH.match(line)) is not None:
             return not (fetching and self._before.fetched(int(found[1]), found[2]))
         number = _NUMBER.match(line)
@@ -210,13 +208,19 @@ class ImapCarry:
         return True
 
     def _old_tagged(self, line: bytes) -> None:
+        was_idle = self._expected == self._session.idle_tag
         self._answered(line)
-        if self._expected:
-            return
-        if self._session.selected is not None and not self._before.complete:
+        if was_idle:
+            self._events.append(ToOld(self._command(b"NOOP")))
+        elif self._session.selected is None:
+            self._enable()
+        elif not self._last_of_old:
+            self._last_of_old = True
+            self._events.append(ToOld(self._fetch()))
+        elif not self._before.complete:
             self._events.append(ToOld(self._fetch_again(self._before)))
-            return
-        self._enable()
+        else:
+            self._enable()
 
     # --- the new server
 
@@ -240,8 +244,8 @@ class ImapCarry:
         self._selecting = Command(b"", word)
         self._selecting.mailbox = selected.name
         self._notes.fresh_start()
-        lines = self._command(b"%s %s%s" % (word, selected.name, b" (CONDSTORE)" if self._session.condstore else b""))
-        self._events.append(ToNew(lines + self._command(b"UID FETCH 1:* " + self._items)))
+        how = b" (CONDSTORE)" if self._session.condstore else b""
+        self._events.append(ToNew(self._command(b"%s %s%s" % (word, selected.name, how))))
 
     def _new_line(self, line: bytes) -> bool:
         """One line of the new server; whether it is the client's."""
@@ -284,6 +288,7 @@ class ImapCarry:
         elif self._stage is _Stage.SELECT:
             self._notes.answered(self._selecting, status, code)
             self._stage = _Stage.FETCH
+            self._events.append(ToNew(self._fetch()))
         elif not self._after.complete:
             self._events.append(ToNew(self._fetch_again(self._after)))
         else:
@@ -296,8 +301,6 @@ class ImapCarry:
         self._selected = now
         self._told = b"".join(line + b"\r\n" for line in lines)
         self._idle()
-
-    _told = b""
 
     def _idle(self) -> None:
         """Nothing of the client's is left to compare: have the new server idle, if the old one did."""
@@ -331,23 +334,25 @@ class ImapCarry:
     def _command(self, text: bytes) -> bytes:
         self._sent += 1
         tag = b"%s%d" % (self._tag, self._sent)
-        self._expected.append(tag)
+        self._expected = tag
         return b"%s %s\r\n" % (tag, text)
+
+    def _fetch(self) -> bytes:
+        return self._command(b"UID FETCH 1:* (UID FLAGS%s)" % (b" MODSEQ" if self._session.condstore else b""))
 
     def _fetch_again(self, view: View) -> bytes:
         self._fetches += 1
         if self._fetches > FETCHES:
             raise _Over("the mailbox does not keep still")
         view.again()
-        return self._command(b"UID FETCH 1:* " + self._items)
+        return self._fetch()
 
     def _answered(self, line: bytes) -> tuple[bytes, bytes]:
         """The tagged OK to the oldest open command: its status and code. Anything else is a surprise."""
         tag, _, text = line.partition(b" ")
         status, _, text = text.partition(b" ")
-        if not self._expected or tag != self._expected[0] or status.upper() != b"OK":
+        if tag != self._expected or status.upper() != b"OK":
             raise _Over(f"unexpected line: {_shown(line)}")
-        del self._expected[0]
         code = text[1:].partition(b"]")[0].partition(b" ")[0] if text.startswith(b"[") else b""
         return b"OK", code.upper()
 

@@ -56,7 +56,8 @@ class Play:
             elif isinstance(event, ToOld | ToNew):
                 old = isinstance(event, ToOld)
                 server, before = (self.old, self.before_old) if old else (self.new, self.before_new)
-                said = b"".join(before(line) + server.take(line) for line in event.data.splitlines(keepends=True))
+                assert event.data.count(b"\n") == 1, "servers may answer commands that are sent ahead in another order"
+                said = before(event.data) + server.take(event.data)
                 for piece in self.split(said):
                     if self.end is None:
                         self._do(self.carry.old(piece) if old else self.carry.new(piece))
@@ -230,11 +231,6 @@ def test_what_the_new_server_says_before_it_idles_reaches_the_client_in_its_plac
 
 def test_what_follows_the_last_answer_is_the_clients() -> None:
     """Even half a line: it may be the first half of one."""
-    for at in range(24):
-        play = stage(idling=False)
-        play.split = lambda data, at=at: [data[:-at], data[-at:] + b"* 5 EX"] if at else [data + b"* 5 EX"]
-        play.run()
-        assert play.end is not None
     play = stage(idling=False)
     play.split = lambda data: [data + b"* 5 EX"] if b"gp4 OK" in data else [data]
     play.run()
