@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MOVED = "the mailbox has moved to another server, please connect again"
 KICKED = "ended by the operator"
 
+CARRIES = 3
+"""Attempts to carry a session over whose client says something each time, while we sign in at the new server."""
+
 
 class MailLeaver:
     """One session as a round sees it. With `moved` it may stay if it comes to the right server by itself.
@@ -21,7 +24,7 @@ class MailLeaver:
     `dead`: nothing is expected of its server any more, so a command that is complete does not wait for its answer.
     """
 
-    __slots__ = ("_carrying", "_dead", "_leg", "_may_carry", "_moved", "_reason", "_text")
+    __slots__ = ("_carries", "_carrying", "_dead", "_leg", "_moved", "_reason", "_text")
 
     def __init__(self, leg: MailClientLeg, reason: str, text: str, *, moved: bool = False, dead: bool = False) -> None:
         self._leg = leg
@@ -29,7 +32,8 @@ class MailLeaver:
         self._text = text
         self._moved = moved
         self._dead = dead
-        self._may_carry = moved and leg.carry_over is not None
+        # A server from which nothing is expected cannot say what the client knows.
+        self._carries = CARRIES if moved and not dead and leg.carry_over is not None else 0
         self._carrying = False
 
     @property
@@ -58,8 +62,8 @@ class MailLeaver:
         if self._carrying:
             return False
         at_boundary = leg.at_boundary()
-        if self._may_carry and at_boundary:
-            self._may_carry = False
+        if self._carries and at_boundary:
+            self._carries -= 1
             self._carrying = True
             tasks.start(self._carry(), f"{leg.session} carry")
             return False
@@ -71,7 +75,7 @@ class MailLeaver:
     def cut(self) -> None:
         """As `Leaver.cut`: the server is cut off, the client told what it can still understand."""
         leg = self._leg
-        if leg.relay is not None and not leg.relay.ended and leg.ends is not None:
+        if leg.relay is not None and not leg.relay.ended and not leg.relay.unsent:
             leg.leave(self._reason, self._text)
         else:
             leg.cut(self._reason)
@@ -82,5 +86,7 @@ class MailLeaver:
         try:
             if isinstance(decision, Serve | Proxy) and await leg.carry(decision):
                 leg.epoch = decision.epoch
+            elif leg.carry_over is None or not leg.carry_over.may_try_again:
+                self._carries = 0
         finally:
             self._carrying = False

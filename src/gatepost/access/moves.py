@@ -26,8 +26,10 @@ TICK_SECONDS = 0.02
 """Between two looks of a round. At the default rate 20 sessions are closed a look."""
 GOODBYE_SECONDS = 2.0
 """After the farewell: how long the client has to take it and to close its side before the connection is cut."""
+LAST_WORD_SECONDS = 0.2
+"""Who is cut with a last word is cut without one so much later."""
 CUT_SECONDS = 0.5
-"""For the loop to be done with a connection that was cut."""
+"""After the deadline: for the loop to be done with the connections that were cut."""
 
 
 class Changed(NamedTuple):
@@ -77,7 +79,7 @@ class Leaver(Port):
         ...
 
     def cut(self) -> None:
-        """End it at once, whatever is under way."""
+        """End it at once, whatever is under way. A second time without a last word."""
         ...
 
 
@@ -130,10 +132,12 @@ class Round:
         now = self._loop.time()
         while self._turns and self._turns[0].due <= now:
             self._ask(heapq.heappop(self._turns), now)
+        patience = LAST_WORD_SECONDS if self._cut else GOODBYE_SECONDS
         for leaver, since in list(self._left.items()):
             if leaver.outcome is not None:
                 del self._left[leaver]
-            elif now - since > GOODBYE_SECONDS:
+            elif now - since > patience:
+                self._left[leaver] = now
                 leaver.cut()
         if now >= self._forced_at and not self._cut:
             self._cut = True

@@ -381,6 +381,10 @@ class Exchange(Refusable):
         """Whether it waits for its turn, or for a connection to a server."""
         return self._waits_for is not None
 
+    def waits_for(self, pool: Pool) -> bool:
+        """Whether it is this pool that it wants a connection of."""
+        return self._waits_for is pool
+
     @property
     def is_sent(self) -> bool:
         """Whether the request is at a server, and its response not begun."""

@@ -138,7 +138,7 @@ class HttpLeaver:
         """As `Leaver.cut`."""
         leg = self._leg
         if leg.relay is not None:
-            if not leg.relay.ended and leg.ends is not None:
+            if leg.ends is not None and not leg.relay.ended and not leg.relay.unsent:
                 leg.relay.leave(self._reason, leg.ends.farewell(MOVED if self._moved else KICKED))
             else:
                 leg.relay.abort(self._reason)

@@ -166,16 +166,17 @@ class Pool:
         except OSError as error:
             leg.not_counted()
             self._server.freed()
-            exchange.unreachable(_reason(error), refused=True)
+            if exchange.waits_for(self):
+                exchange.unreachable(_reason(error), refused=True)
             return
         except BaseException:
             leg.not_counted()
             self._server.freed()
             raise
-        if exchange.over:
-            self.give_back(leg, self._door.loop.time())
-        else:
+        if exchange.waits_for(self):
             exchange.connected(leg)
+        else:  # it is over, or has gone elsewhere meanwhile
+            self.give_back(leg, self._door.loop.time())
 
     def sweep(self, now: float) -> None:
         """Close what has not been used for long. The list is in order of use, the oldest first."""
