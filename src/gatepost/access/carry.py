@@ -51,6 +51,8 @@ CARRY_SECONDS = 5.0
 """From the moment that a client's bytes are kept back: as long as it would wait for a busy server without worry."""
 AT_ONCE = 64
 """Sessions of one worker that are being carried at the same time; each may hold two views of a mailbox."""
+BUSY = "a command is under way"
+SLOW = "the client reads too slowly"
 FAREWELL = "[UNAVAILABLE] The mailbox has moved to another server, please sign in again."
 
 
@@ -108,6 +110,11 @@ class CarryOver:
         """Whether the session could be carried over, or ended, at this moment without cutting a command."""
         return self.tracker.boundary in (Boundary.BETWEEN, Boundary.IDLING)
 
+    @property
+    def may_try_again(self) -> bool:
+        """Whether it was only the moment that was wrong the last time."""
+        return self.reason in (BUSY, SLOW)
+
     def joined(self, relay: Relay, capabilities: bytes, from_server: bytes) -> None:
         """The relay begins; the client was told these capabilities, and what the server said behind its sign-in."""
         self._relay = relay
@@ -138,11 +145,11 @@ class CarryOver:
         if relay is None or relay.ended or relay.parted is not None:
             return "the session has ended"
         if not self.at_boundary:
-            return tracker.obstacle or "a command is under way"
+            return tracker.obstacle or BUSY
         if not self.capabilities:
             return "it is not known what the client was promised"
         if not relay.client_has_all:
-            return "the client reads too slowly"
+            return SLOW
         return tracker.obstacle
 
     async def _carry(self, target: Target) -> bool:
