@@ -16,7 +16,9 @@ from stage import LIMITS, Client, MailboxServer, Stage, stage, until
 
 from gatepost.access import carry
 from gatepost.access.carry import CarryOver, without_compression
+from gatepost.access.leaving import MailLeaver
 from gatepost.access.mail_client import MailClientLeg
+from gatepost.access.moves import Outcome
 from gatepost.organization.model import SignIn, SignInForm
 from gatepost.relay.relay import HIGH_WATER, MAX_KEPT
 from gatepost.routing.outcome import Serve, Target
@@ -242,6 +244,52 @@ async def test_a_session_that_became_busy_during_the_sign_in_stays_too() -> None
         server(s, "MBX-01").gate.set()
         assert await client.line() == b"d OK done by MBX-01\r\n"
         await until(lambda: new.closed)
+
+
+async def test_a_session_that_must_go_is_carried_at_its_next_boundary() -> None:
+    """Its client spoke during the first attempt: it stays until it is quiet again, and then goes on elsewhere."""
+    async with two_servers() as s:
+        client, leg = await idling(s)
+        old, new = server(s, "MBX-01"), server(s, "MBX-02")
+        s.router.set_view(s.view("MBX-02", 2))
+        leaver = MailLeaver(leg, "moved", "moved", moved=True)
+        new.stops_at, old.stops_at = (b"LOGIN",), (b"STORE",)
+        assert not leaver.leave()
+        await new.stopped.wait()
+        client.writer.write(b"DONE\r\nd STORE 1 FLAGS x\r\n")
+        await old.stopped.wait()
+        new.gate.set()
+        await until(lambda: new.closed)
+        assert not leaver.leave()
+        old.gate.set()
+        assert await client.line() == b"c OK Idle completed.\r\n"
+        assert await client.line() == b"d OK done by MBX-01\r\n"
+        assert not leaver.leave()
+        await until(lambda: leaver.outcome is Outcome.STAYED)
+        assert await client.say(b"e STORE 1 FLAGS x\r\n") == b"e OK done by MBX-02\r\n"
+        assert leg.epoch == 2
+
+
+@pytest.mark.parametrize("why", ["dead", "another mailbox", "down"])
+async def test_a_session_that_must_go_and_cannot_be_carried_hears_bye(why: str) -> None:
+    async with two_servers() as s:
+        client, leg = await idling(s)
+        s.router.set_view(s.view("MBX-02", 2))
+        new = server(s, "MBX-02")
+        if why == "another mailbox":
+            new.mailbox.uid_validity = 9
+        elif why == "down":
+            new.greeting = b"* BYE down\r\n"
+        leaver = MailLeaver(leg, "moved", "moved", moved=True, dead=why == "dead")
+        left = leaver.leave()
+        assert left is (why == "dead")
+        if not left:
+            await until(leaver.leave)
+        assert (await client.line()).startswith(b"* BYE [UNAVAILABLE] ")
+        assert await client.rest() == b""
+        client.close()
+        await until(lambda: leaver.outcome is Outcome.CLOSED)
+        assert new.connections == (0 if why == "dead" else 1)
 
 
 @pytest.mark.parametrize("wrong", ["refuses", "down", "lacks"])
