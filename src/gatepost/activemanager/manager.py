@@ -10,8 +10,8 @@ counted from when it asked; the conditions of the registry's changes (lease and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
+from gatepost.activemanager.asking import copy_service, is_asked
 from gatepost.activemanager.holding import Holding
 from gatepost.activemanager.manager_events import (
     Asked,
@@ -24,15 +24,15 @@ from gatepost.activemanager.manager_events import (
     Outbox,
     Output,
     Probed,
-    Requested,
     Stop,
     Tick,
     Viewed,
 )
 from gatepost.activemanager.port import Dial, Lease, Move, RegistryView, ServerWord
-from gatepost.activemanager.seen import Seen
+from gatepost.activemanager.seen import Change, Seen
 from gatepost.activemanager.selection import Chosen, CopyFacts, Facts, Lag, NoCopy, select
-from gatepost.activemanager.steps import Hook, Outcome, Plan, Result, Step, Steps, steps_back, steps_of
+from gatepost.activemanager.steps import Hook, Outcome, Plan, Result, Step, Steps, steps_back, steps_of, steps_refused
+from gatepost.activemanager.tasks import Task, Wish
 from gatepost.activemanager.tries import Tries
 from gatepost.configuration.manager_settings import HookKind, ManagerSettings
 from gatepost.organization.model import Database, Organization
@@ -44,34 +44,6 @@ NEWS_SECONDS = 10.0
 """After a move that was made, how long a picture from before it may still come."""
 _OURS = re.compile(r"manager's term (\d+): ")
 """How the reason of a manager's move begins, so that its successor knows whose it was."""
-
-
-@dataclass(slots=True)
-class _Task:
-    """A move under way here."""
-
-    database: str
-    source: str
-    planned: bool
-    reason: str
-    begun: Move | None
-    wanted: str = ""
-    target: str = ""
-    epoch: int = 0
-    """The one that it begins at."""
-    steps: Steps | None = None
-    waiting: set[int] = field(default_factory=set)
-    lags: dict[str, Lag] = field(default_factory=dict)
-    asked_lag_of: dict[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """Why a database should not stay where it is."""
-
-    planned: bool
-    reason: str
-    target: str = ""
 
 
 class Manager:
@@ -87,12 +59,13 @@ class Manager:
         self._view: RegistryView | None = None
         self._last = now
         self._number = 0
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, Task] = {}
         """By database."""
-        self._task_of: dict[int, _Task] = {}
-        self._requests: dict[str, str] = {}
+        self._task_of: dict[int, Task] = {}
         self._foreign: dict[str, tuple[Move, float]] = {}
         """Moves in the registry with the time when they were first seen."""
+        self._answered: dict[str, Move] = {}
+        """Requests that were taken up; they may still be in the picture."""
         self._awaited: dict[str, tuple[int, float]] = {}
         """Epochs that we made and that are not in the picture yet, until when that is no surprise."""
         self._observed_in_term = 0
@@ -135,8 +108,6 @@ class Manager:
                 self._holding.asked(event, now)
             case Done(number, result):
                 self._done(number, result, now)
-            case Requested(database, target):
-                self._requests[database] = target
             case Configured(settings, organization):
                 self._configured(settings, organization, now)
             case Leave():
@@ -182,6 +153,7 @@ class Manager:
                 task.steps.close()
         self._tasks.clear()
         self._task_of.clear()
+        self._answered.clear()
 
     # Deciding
 
@@ -211,17 +183,24 @@ class Manager:
 
     def _consider(self, database: Database, active: ActiveCopy, view: RegistryView, now: float) -> None:
         """Begin a move of this database, if there is a reason and nothing in the way."""
-        if not self._tries.may_try(database.name, now):
-            return
         begun, since = self._foreign.get(database.name, (None, now))
+        asked = begun is not None and is_asked(begun) and self._answered.get(database.name) != begun
+        if not asked and not self._tries.may_try(database.name, now):
+            return
         wish = self._wish(database, active, view, now)
-        if begun is not None:
+        if begun is not None and asked:
+            if wish is None or wish.planned:  # a failure does not wait for what was asked
+                wish = Wish(planned=True, reason="an operator asked for it", target=begun.target)
+            self._answered[database.name] = begun
+        elif begun is not None:
             if not self._is_left_alone(begun, since, now):
                 return
-            wish = wish or _Wish(planned=True, reason="a move that was left alone", target=begun.target)
+            wish = wish or Wish(planned=True, reason="a move that was left alone", target=begun.target)
         if wish is None:
             return
-        task = _Task(database.name, active.server, wish.planned, wish.reason, begun, wanted=wish.target)
+        task = Task(database.name, active.server, wish.planned, wish.reason, begun, wanted=wish.target)
+        if asked:
+            task.begun, task.asked = None, begun
         lagging = [] if wish.planned else self._measured(database, active.server)
         if not lagging:
             self._choose(task, now)
@@ -236,7 +215,7 @@ class Manager:
         a command's that takes too long."""
         return _OURS.match(move.reason) is not None or now - since >= self._settings.orphan_seconds
 
-    def _wish(self, database: Database, active: ActiveCopy, view: RegistryView, now: float) -> _Wish | None:
+    def _wish(self, database: Database, active: ActiveCopy, view: RegistryView, now: float) -> Wish | None:
         """Why the database should not stay where it is."""
         word = view.words.get(active.server, ServerWord.UP)
         failed = self.seen.failed(active.server, now)
@@ -244,13 +223,11 @@ class Manager:
             reason = "; ".join(f"{service}: {text}" for service, text in sorted(failed.items()))
             return self._failover(database, active, reason, now)
         self._out.settled(f"held {database.name}")
-        if database.name in self._requests:
-            return _Wish(planned=True, reason="an operator asked for it", target=self._requests[database.name])
         if word is not ServerWord.UP:
-            return _Wish(planned=True, reason=f"{active.server} is {word}")
+            return Wish(planned=True, reason=f"{active.server} is {word}")
         return self._preference(database, active, view, now)
 
-    def _preference(self, database: Database, active: ActiveCopy, view: RegistryView, now: float) -> _Wish | None:
+    def _preference(self, database: Database, active: ActiveCopy, view: RegistryView, now: float) -> Wish | None:
         patience = self._settings.move_back_seconds
         first = min(database.copies, key=lambda copy: (copy.preference, copy.server), default=None)
         if patience <= 0 or first is None or first.server == active.server:
@@ -259,9 +236,9 @@ class Manager:
             return None
         if self.seen.well_for(first.server, now) < patience:
             return None
-        return _Wish(planned=True, reason=f"{first.server} is preferred", target=first.server)
+        return Wish(planned=True, reason=f"{first.server} is preferred", target=first.server)
 
-    def _failover(self, database: Database, active: ActiveCopy, reason: str, now: float) -> _Wish | None:
+    def _failover(self, database: Database, active: ActiveCopy, reason: str, now: float) -> Wish | None:
         """The wish of a copy that has failed; None while it is not safe or too often."""
         server = self._organization.servers.get(active.server)
         held = self.seen.hold(server.site if server else "", now) or self._tries.too_often(database.name, now)
@@ -269,7 +246,7 @@ class Manager:
             self._out.say("warning", f"held {database.name}", "manager.failover_held", held, database=database.name)
             return None
         self._out.settled(f"held {database.name}")
-        return _Wish(planned=False, reason=f"{active.server} has failed: {reason}")
+        return Wish(planned=False, reason=f"{active.server} has failed: {reason}")
 
     def _measured(self, database: Database, source: str) -> list[str]:
         """Servers of copies whose lag can be asked for."""
@@ -280,7 +257,7 @@ class Manager:
 
     # Choosing
 
-    def _facts(self, task: _Task, view: RegistryView, now: float) -> Facts:
+    def _facts(self, task: Task, view: RegistryView, now: float) -> Facts:
         database = self._organization.databases[task.database]
         tried = self._tries.tried(task.database, view.active[task.database].epoch)
         after = None if task.planned else self.seen.failing_from(task.source)
@@ -299,7 +276,7 @@ class Manager:
         dial = view.dials.get(task.database, Dial.GOOD_AVAILABILITY)
         return Facts(task.database, task.source, copies, dial, lossless=task.planned)
 
-    def _choose(self, task: _Task, now: float) -> None:
+    def _choose(self, task: Task, now: float) -> None:
         """Select the target and begin, or say why there is none."""
         view = self._view
         assert view is not None
@@ -321,34 +298,38 @@ class Manager:
             task.target = target
             self._go(task, view)
 
-    def _no_target(self, task: _Task, found: Chosen | NoCopy, now: float) -> None:
+    def _no_target(self, task: Task, found: Chosen | NoCopy, now: float) -> None:
         reason = found.reason
         if task.wanted:
             refused = [c.reason for c in found.candidates if c.server == task.wanted]
             reason = refused[0] if refused else f"{task.wanted} has no copy"
         self._out.say("error", f"copy {task.database}", "manager.no_copy", reason, database=task.database)
-        self._requests.pop(task.database, None)
-        if task.lags or task.wanted:  # asking costs; what needs no asking is looked at all the time
+        if task.asked is not None:
+            task.target = task.asked.target
+            self._begin(task, steps_refused(task.asked, reason))
+        elif task.lags or task.wanted:  # asking costs; what needs no asking is looked at all the time
             self._tries.failed(task.database, now)
 
-    def _go(self, task: _Task, view: RegistryView, *, back: bool = False) -> None:
+    def _go(self, task: Task, view: RegistryView, *, back: bool = False) -> None:
         assert self._holding.lease is not None
         epoch, begun = view.active[task.database].epoch, task.begun
         reason = f"manager's term {self._holding.lease.term}: {task.reason}"
         move = Move(task.database, task.source, task.target, epoch, 0.0, reason)
-        plan = Plan(move, task.planned, self._has_hook, begun)
-        self._requests.pop(task.database, None)
+        plan = Plan(move, task.planned, self._has_hook, begun, asked=task.asked is not None)
         event = "manager.taking_back" if back else "manager.moving" if task.planned else "manager.failing_over"
         facts = {"database": task.database, "source": task.source, "target": task.target, "epoch": epoch}
         self._out.log("info" if task.planned else "warning", event, **facts, reason=task.reason)
-        self._tasks[task.database] = task
         task.epoch = epoch
-        task.steps = steps_back(plan) if back else steps_of(plan)
-        self._do(task, next(task.steps))
+        self._begin(task, steps_back(plan) if back else steps_of(plan))
+
+    def _begin(self, task: Task, steps: Steps) -> None:
+        self._tasks[task.database] = task
+        task.steps = steps
+        self._do(task, next(steps))
 
     # Doing
 
-    def _do(self, task: _Task, step: Step) -> int:
+    def _do(self, task: Task, step: Step) -> int:
         assert self._holding.lease is not None
         self._number += 1
         task.waiting.add(self._number)
@@ -374,19 +355,22 @@ class Manager:
         else:
             self._do(task, step)
 
-    def _choose_by_lag(self, task: _Task, now: float) -> None:
+    def _choose_by_lag(self, task: Task, now: float) -> None:
         """All have said their lag; meanwhile the world may have changed."""
         self._tasks.pop(task.database)
         active = self._view.active.get(task.database) if self._view is not None else None
         known = task.database in self._organization.databases and active is not None
         if known and active is not None and active.server == task.source and self.seen.failed(task.source, now):
             self._choose(task, now)
+        else:
+            self._answered.pop(task.database, None)
 
-    def _ended(self, task: _Task, outcome: Outcome, now: float) -> None:
+    def _ended(self, task: Task, outcome: Outcome, now: float) -> None:
         self._tasks.pop(task.database)
         facts = {"database": task.database, "source": task.source, "target": task.target}
         if outcome.moved:
             self._out.log("info", "manager.moved", **facts)
+            self._note(task.target, task.database, "", now)
             self._tries.moved(task.database)
             self._awaited[task.database] = task.epoch + 1, now + NEWS_SECONDS
             if not task.planned:
@@ -397,4 +381,12 @@ class Manager:
         self._out.log(
             "error", "manager.move_failed", **facts, step=outcome.failed_at, reason=outcome.text, stands=outcome.stands
         )
+        step = f"{outcome.failed_at}: " if outcome.failed_at else ""
+        self._note(task.target, task.database, f"{step}{outcome.text}", now)
         self._tries.failed(task.database, now)
+
+    def _note(self, server: str, database: str, fault: str, now: float) -> None:
+        """What came of activating a copy, for operators."""
+        if self._holding.lease is not None and server:
+            change = Change(server, copy_service(database), not fault, now, fault)
+            self._out.put(Observe((change,), self._holding.lease))

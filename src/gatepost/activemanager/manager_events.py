@@ -58,14 +58,6 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
-    """An operator wants a database moved; to the best copy when `target` is empty."""
-
-    database: str
-    target: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Configured:
     """Another configuration."""
 
@@ -78,7 +70,7 @@ class Leave:
     """This manager is to end: it gives the lease back."""
 
 
-Input = Tick | Probed | Viewed | Asked | Done | Requested | Configured | Leave
+Input = Tick | Probed | Viewed | Asked | Done | Configured | Leave
 
 
 # Outputs

@@ -113,6 +113,8 @@ class Plan:
     has_hook: Callable[[HookKind, str], bool]
     begun: Move | None = None
     """What stands in the registry already: its target may have been promoted."""
+    asked: bool = False
+    """What stands in the registry is a request: nothing was done for it yet, and the move takes its place."""
 
 
 Steps = Generator[Step, Result, Outcome]
@@ -121,6 +123,9 @@ Steps = Generator[Step, Result, Outcome]
 def steps_of(plan: Plan) -> Steps:
     """The dialogue of a move."""
     move = plan.move
+    if plan.asked:
+        # Not left as it is: whoever finds the move after our death must know that the target may be a writer.
+        yield from _persistently(End(move.database))
     if plan.begun is None:
         result = yield from _persistently(Begin(move))
         if result.fault is not None:
@@ -153,6 +158,12 @@ def steps_of(plan: Plan) -> Steps:
 def steps_back(plan: Plan) -> Steps:
     """The dialogue that undoes a move which stands in the registry and was left alone by who began it."""
     return (yield from _given_up(plan, "", Result(text="it was left alone, and is undone")))
+
+
+def steps_refused(move: Move, why: str) -> Steps:
+    """The dialogue for a request that is not fulfilled."""
+    yield from _persistently(End(move.database))
+    return Outcome(False, "choice", why)
 
 
 def _giving_up(plan: Plan) -> list[tuple[HookKind, str]]:

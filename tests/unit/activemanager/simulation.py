@@ -21,6 +21,7 @@ from history import violations
 from simulated import Replicas, SimulatedRegistry
 
 from gatepost.activemanager import manager_events as words
+from gatepost.activemanager.asking import asked
 from gatepost.activemanager.manager import Manager
 from gatepost.activemanager.port import Lease, LeaseLost, Move, Observation, ServerWord, StaleEpoch
 from gatepost.activemanager.seen import Sight
@@ -80,7 +81,7 @@ def schedule(seed: int) -> list[Trouble]:
     """The faults of a seed."""
     chance = random.Random(seed)
     kinds = ["dead", "silent", "cut registry", "cut server", "stopped", "killed", "registry down", "clock", "losses"]
-    kinds += ["hooks fail", "word", "block", "command", "command killed", "leave", "dead", "stopped"]
+    kinds += ["hooks fail", "word", "block", "command", "command killed", "command asks", "leave", "dead", "stopped"]
     found = []
     for _ in range(chance.randint(3, 14)):
         what = chance.choice(kinds)
@@ -94,7 +95,7 @@ def schedule(seed: int) -> list[Trouble]:
             where = chance.choice([-3.0, -1.0, 1.0, 4.0, 10.0])
         elif what == "word":
             where = chance.choice(SERVERS), chance.choice([ServerWord.DRAINING, ServerWord.MAINTENANCE])
-        elif what in {"block", "command", "command killed"}:
+        elif what in {"block", "command", "command killed", "command asks"}:
             where = chance.choice([("DB1", "A"), ("DB1", "B"), ("DB1", "C"), ("DB2", "A"), ("DB2", "B")])
         found.append(Trouble(chance.uniform(2, FAULTS_SECONDS - 6), chance.choice([0.5, 2, 4, 8, 12]), what, where))
     return sorted(found, key=lambda trouble: trouble.at)
@@ -218,7 +219,8 @@ class World:
             self.registry.set_blocked(*where, blocked=True)
             ends = lambda: self.registry.set_blocked(*where, blocked=False)  # noqa: E731
         elif what.startswith("command"):
-            Command(self, *where, dies_after=trouble.seconds if what == "command killed" else 1e9)
+            dies_after = trouble.seconds if what == "command killed" else 1e9
+            Command(self, *where, dies_after=dies_after, asks=what == "command asks")
         if ends is not None:
             self.later(min(trouble.seconds, FAULTS_SECONDS - self.now), ends)
 
@@ -408,14 +410,18 @@ class World:
 
 
 class Command:
-    """`gatepost database move` on some machine: the same steps without a lease."""
+    """`gatepost database move` on some machine: the same steps without a lease, or a request to the manager."""
 
-    def __init__(self, world: World, database: str, target: str, *, dies_after: float) -> None:
+    def __init__(self, world: World, database: str, target: str, *, dies_after: float, asks: bool = False) -> None:
         self.world = world
         self.node = Node(-1, 1.0)
         active = world.registry.current.active[database]
         word = world.registry.current.words.get(target)
         if active.server == target or word is not None or not world._can_serve(target):
+            return
+        if asks:
+            request = Move(database, active.server, target, active.epoch, world.now, asked("an operator's"))
+            world.request(self.node, lambda: world.registry.begin_move(request), lambda _, fault: None)
             return
         move = Move(database, active.server, target, active.epoch, world.now, "an operator's")
         self.steps = steps_of(Plan(move, planned=True, has_hook=lambda kind, _: kind in HOOKS))
