@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -21,11 +20,12 @@ from gatepost.activemanager import hooks
 from gatepost.activemanager import manager_events as words
 from gatepost.activemanager.boot_clock import boot_seconds
 from gatepost.activemanager.manager import Manager
+from gatepost.activemanager.moving import change_registry
 from gatepost.activemanager.observing import Observer
 from gatepost.activemanager.open import open_registry, watch_registry
-from gatepost.activemanager.port import MANAGER, Lease, LeaseLost, RegistryUnavailable, RegistryView, StaleEpoch
+from gatepost.activemanager.port import MANAGER, Lease, LeaseLost, RegistryUnavailable, RegistryView
 from gatepost.activemanager.probing import ContextOf, Prober
-from gatepost.activemanager.steps import Activate, Begin, End, Fault, Hook, Pause, Result, Step
+from gatepost.activemanager.steps import Fault, Hook, Pause, Result
 from gatepost.configuration.manager_settings import HookSettings, ManagerSettings
 from gatepost.configuration.settings import Configuration, FrontEnd
 
@@ -259,25 +259,8 @@ class RunningManager:
             await asyncio.sleep(do.step.seconds)
             result = Result()
         else:
-            result = await self._change(do.step, do.lease)
+            result = await self._call(change_registry, self._registry, do.step, do.lease)
         self._tell(words.Done(do.number, result))
-
-    async def _change(self, step: Step, lease: Lease) -> Result:
-        try:
-            match step:
-                case Begin(move):
-                    await self._call(self._registry.begin_move, replace(move, started=time.time()), lease)
-                case Activate(database, target, epoch):
-                    await self._call(self._registry.activate, database, target, epoch, lease)
-                case End(database):
-                    await self._call(self._registry.end_move, database, lease)
-        except StaleEpoch as fault:
-            return Result(Fault.STALE, str(fault))
-        except LeaseLost as fault:
-            return Result(Fault.LEASE, str(fault))
-        except RegistryUnavailable as fault:
-            return Result(Fault.UNAVAILABLE, str(fault) or "the registry does not answer")
-        return Result()
 
     async def _hook(self, call: Hook, lease: Lease) -> Result:
         settings = self._settings.hook(call.kind, call.server) or HookSettings()

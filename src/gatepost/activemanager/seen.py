@@ -79,7 +79,7 @@ class Seen:
     def __init__(self, settings: ManagerSettings, organization: Organization, now: float) -> None:
         self._settings = settings
         self._services: dict[Key, _Service] = {}
-        self._by_server: dict[str, list[_Service]] = {}
+        self._by_server: dict[str, dict[str, _Service]] = {}
         self._groups: dict[str, list[str]] = {}
         self._muted: frozenset[str] = frozenset()
         self._all_ill_from: dict[str, float] = {}
@@ -98,7 +98,7 @@ class Seen:
             for service in counted:
                 key = server, service
                 self._services[key] = before.get(key) or _Service(now)
-                self._by_server.setdefault(server, []).append(self._services[key])
+                self._by_server.setdefault(server, {})[service] = self._services[key]
             if counted:
                 self._groups.setdefault(organization.servers[server].site, []).append(server)
                 self._groups[EVERYWHERE].append(server)
@@ -166,15 +166,13 @@ class Seen:
         """The services of `server` that have failed, with the reasons."""
         if server in self._muted:
             return {}
-        return {
-            key[1]: service.reason
-            for key, service in self._services.items()
-            if key[0] == server and self._has_failed(service, now)
-        }
+        services = self._by_server.get(server, {})
+        return {word: service.reason for word, service in services.items() if self._has_failed(service, now)}
 
     def failing_from(self, server: str) -> float | None:
         """When the first of the services of `server` that are ill now was seen so."""
-        return min((s.ill_from for s in self._by_server.get(server, ()) if s.ill_from is not None), default=None)
+        services = self._by_server.get(server, {}).values()
+        return min((s.ill_from for s in services if s.ill_from is not None), default=None)
 
     def health(self, server: str, now: float, *, after: float | None = None) -> Health:
         """`server` as a candidate: a service is well by a good answer that is fresh and came `after` a moment."""
@@ -182,9 +180,7 @@ class Seen:
         fresh_from = now - LATE_PROBES * self._settings.probe_seconds
         if after is not None:
             fresh_from = max(fresh_from, after)
-        for (name, word), service in self._services.items():
-            if name != server:
-                continue
+        for word, service in self._by_server.get(server, {}).items():
             if service.ill_from is not None:
                 failed.add(word)
             elif not service.seen or service.well_at is None or service.well_at < fresh_from:
@@ -193,7 +189,7 @@ class Seen:
 
     def well_for(self, server: str, now: float) -> float:
         """For how many seconds all services of `server` have been well; 0 when one is not."""
-        services = self._by_server.get(server, ())
+        services = self._by_server.get(server, {}).values()
         if not services or any(s.ill_from is not None or s.well_at is None for s in services):
             return 0.0
         return min(now - s.well_from for s in services)
@@ -226,7 +222,7 @@ class Seen:
         }
 
     def _all_ill(self, server: str) -> bool:
-        return all(service.ill_from is not None for service in self._by_server[server])
+        return all(service.ill_from is not None for service in self._by_server[server].values())
 
     def _has_failed(self, service: _Service, now: float) -> bool:
         if service.ill_from is None:
