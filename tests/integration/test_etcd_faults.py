@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import httpx2
 import pytest
 import structlog
 from etcd_kit import INTERVAL_SECONDS, SOON_SECONDS, Followed, Road, settings_of
-from registry_contract import take
+from registry_contract import move, take
 
+from gatepost.activemanager.etcd.changes import Changes
 from gatepost.activemanager.etcd.client import EtcdClient
 from gatepost.activemanager.etcd.keyspace import Change, Keyspace
 from gatepost.activemanager.etcd.layout import Layout, written
@@ -304,3 +306,40 @@ async def test_a_stream_that_went_silent_alone_is_noticed(by_road: Followed, roa
     await asyncio.sleep(2 * INTERVAL_SECONDS)
     by_road.watch._take = stream_only  # type: ignore[method-assign]
     await by_road.until(lambda: by_road.knows("MBX-02"))
+
+
+class LosesAnswers(httpx2.AsyncHTTPTransport):
+    """Carries out every first transaction that changes something, and loses its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[bytes] = set()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        content = await request.aread()
+        if b"request_put" in content and content not in self.lost:
+            self.lost.add(content)
+            await response.aread()
+            raise httpx2.ReadError("lost", request=request)
+        return response
+
+
+async def test_a_change_whose_answer_is_lost_is_found_and_not_made_again(own_cluster: EtcdCluster) -> None:
+    """Made twice it would be another: an epoch skipped, a move refused by itself, a lease held by nobody."""
+    settings = settings_of(own_cluster)
+    transport = LosesAnswers()
+    client = EtcdClient(settings, transport)
+    changes = Changes(Keyspace(client), Layout(settings.prefix))
+    assert await changes.activate("DB01", "MBX-01", 0, None) == ActiveCopy("DB01", "MBX-01", 1)
+    assert await changes.activate("DB01", "MBX-02", None, None) == ActiveCopy("DB01", "MBX-02", 2)
+    await changes.begin_move(move(epoch=2), None)
+    lease = await changes.take_lease("manager", "CAS-01", 60.0)
+    assert lease is not None
+    assert await changes.activate("DB01", "MBX-03", 2, lease) == ActiveCopy("DB01", "MBX-03", 3)
+    view = await changes.view()
+    assert view.moves == {}
+    assert view.manager == lease
+    assert [entry.epoch for entry in await changes.history("DB01")] == [1, 2, 3]
+    assert len(transport.lost) == 5
+    await client.close()

@@ -58,15 +58,17 @@ class EtcdFault(RuntimeError):
 class EtcdClient:
     """Of one event loop. Goes on with the member that answered last."""
 
-    def __init__(self, settings: EtcdSettings) -> None:
-        """Raises `ssl.SSLError` for a certificate or key that cannot be used."""
+    def __init__(self, settings: EtcdSettings, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """Raises `ssl.SSLError` for a certificate or key that cannot be used. Tests give a `transport` of their own."""
         self._settings = settings
         self._current = 0
         self._token = ""
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=60.0)
         verify = _context(settings) if any(url.startswith("https:") for url in settings.endpoints) else False
         # No proxy of the environment stands between a front end and its registry.
-        self._http = httpx2.AsyncClient(verify=verify, trust_env=False, timeout=ATTEMPT_SECONDS, limits=limits)
+        self._http = httpx2.AsyncClient(
+            verify=verify, trust_env=False, timeout=ATTEMPT_SECONDS, limits=limits, transport=transport
+        )
 
     @property
     def endpoint(self) -> str:
