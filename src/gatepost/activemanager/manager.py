@@ -187,6 +187,8 @@ class Manager:
         asked = begun is not None and is_asked(begun) and self._answered.get(database.name) != begun
         if not asked and not self._tries.may_try(database.name, now):
             return
+        if begun is not None and any(self.seen.undecided(s, now) for s in (active.server, begun.target)):
+            return  # a failover or a planned move, on or back: it takes a moment to see which
         wish = self._wish(database, active, view, now)
         if begun is not None and asked:
             if wish is None or wish.planned:  # a failure does not wait for what was asked

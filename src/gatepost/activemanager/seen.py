@@ -169,6 +169,13 @@ class Seen:
         services = self._by_server.get(server, {})
         return {word: service.reason for word, service in services.items() if self._has_failed(service, now)}
 
+    def undecided(self, server: str, now: float) -> bool:
+        """Whether it is too soon to tell if `server` works: a service was not seen yet, or has begun to fail."""
+        if server in self._muted:
+            return False
+        services = self._by_server.get(server, {}).values()
+        return any(not s.seen or (s.ill_from is not None and not self._has_failed(s, now)) for s in services)
+
     def failing_from(self, server: str) -> float | None:
         """When the first of the services of `server` that are ill now was seen so."""
         services = self._by_server.get(server, {}).values()
