@@ -33,6 +33,10 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return self._size
 
+    def set_limit(self, limit: int) -> None:
+        """Another bound for those who come from now on."""
+        self._limit = limit
+
     def put(self, user: str, item: T) -> T | None:
         """Let `item` wait, behind the user's others. Raises `QueueFull`.
 

@@ -119,6 +119,7 @@ def _sign_in(table: SignInTable, master_password: str) -> SignIn:
         pipelined=table.pipelined,
         http=table.http,
         http_header=table.http_header,
+        send_epoch=table.send_epoch,
     )
 
 

@@ -239,6 +239,9 @@ class SignInTable(Table):
     needs TLS or a loopback address."""
     http_header: str = Field(default=default_of(SignIn, "http_header"), examples=['"X-Auth-User"'])
     """The header's name for `http = "header"`."""
+    send_epoch: bool = Field(default=default_of(SignIn, "send_epoch"), examples=["true"])
+    """Tell the server the database and its epoch, so that one that has lost it can say so: IMAP with
+    `client_address = "id"`, POP3 with `xclient` if the server announces it, HTTP by two header fields."""
 
 
 class ServerTable(Table):

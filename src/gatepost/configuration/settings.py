@@ -63,6 +63,16 @@ class Limits:
     More sessions than this in `move_window_seconds` take longer, up to `move_forced_seconds`."""
     move_forced_seconds: float = 10.0
     """After a move: what is at no command's end by then is cut, so that nothing more is written to the old copy."""
+    parking_seconds: float = 20.0
+    """How long sign-ins and requests wait for a database that is being moved, or whose server is gone while a manager
+    looks after it; below the 30 seconds after which clients give up (field case 116)."""
+    parked: int = 10000
+    """Sign-ins and requests of one worker that wait so, and sign-ins that wait for their turn at one server."""
+    sign_ins_per_server: int = 64
+    """Sign-ins of one worker that are under way at one mailbox server; others wait, users in turn (SPEC B4)."""
+    registry_age_seconds: float = 300.0
+    """A registry that has not been heard of for longer: nobody is sent to a database any more, for another server may
+    have it by now. Sessions that are there go on (SPEC A4)."""
 
 
 @dataclass(frozen=True, slots=True)

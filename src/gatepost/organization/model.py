@@ -149,6 +149,8 @@ class SignIn:
     """Send the whole sign-in at once instead of one command at a time."""
     http: HttpSignIn = HttpSignIn.BASIC
     http_header: str = "X-Remote-User"
+    send_epoch: bool = False
+    """Tell the server the database and its epoch (SPEC A3)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ class FailureKind(Enum):
     LIMIT = "limit"
     UNAVAILABLE = "unavailable"
     """It said that it cannot serve now (`BYE`, `[UNAVAILABLE]`, `[SYS/TEMP]`)."""
+    NOT_MINE = "not mine"
+    """It has not the user's database, or not any more (`wire.fencing`)."""
     PROTOCOL = "protocol"
     """It broke the protocol or a bound of ours; also: TLS required but not offered, PREAUTH."""
 
@@ -128,6 +130,9 @@ class ClientFacts:
     """The session id of our log; travels where the protocol has a place for it."""
     ttl: int = FIRST_TTL - 1
     """Proxies that may still hand the session on."""
+    database: str = ""
+    """The database that the session is for, where the server is to know (`wire.fencing`); empty: it is not."""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

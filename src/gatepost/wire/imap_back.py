@@ -16,6 +16,7 @@ from enum import Enum
 from typing import ClassVar
 
 from gatepost.wire.events import BackEvent, BackSignIn, Failed, FailureKind, Send, SignedIn, StartTls
+from gatepost.wire.fencing import NOT_MINE, REFERRAL
 from gatepost.wire.imap_id import client_id_command, origin_id_command, ttl_id_command
 from gatepost.wire.imap_sign_in import CannotSignIn, SignInCommand, secrets, sign_in_command
 from gatepost.wire.imap_syntax import (
@@ -46,6 +47,7 @@ MAX_TEXT = 200
 
 _CONTINUATION = re.compile(rb"\+(?: .*)?\Z", re.DOTALL)
 _FAILURES = {b"UNAVAILABLE": FailureKind.UNAVAILABLE, b"INUSE": FailureKind.IN_USE, b"LIMIT": FailureKind.LIMIT}
+_NOT_MINE = (NOT_MINE, REFERRAL)
 
 
 class _Step(Enum):
@@ -199,7 +201,7 @@ class ImapBack:
         if said is None or said.status not in (b"OK", b"BYE"):
             raise _Over(FailureKind.PROTOCOL, f"unexpected greeting: {self._shown(line)}")
         if said.status == b"BYE":
-            raise _Over(FailureKind.UNAVAILABLE, f"BYE: {self._shown(said.text)}")
+            raise self._bye(said)
         self._greeted = True
         self._note_status(said)
         if not self._sign_in.starttls:
@@ -209,11 +211,15 @@ class ImapBack:
         else:
             self._send(_Step.STARTTLS, b"STARTTLS")
 
+    def _bye(self, said: Response) -> _Over:
+        code = said.code + b" " if said.code_name in _NOT_MINE else b""
+        return _Over(_not_mine(said) or FailureKind.UNAVAILABLE, f"BYE: {self._shown(code + said.text)}")
+
     def _untagged(self, line: bytes) -> None:
         said = response(line)
         if said is not None:
             if said.status == b"BYE":
-                raise _Over(FailureKind.UNAVAILABLE, f"BYE: {self._shown(said.text)}")
+                raise self._bye(said)
             self._note_status(said)
         elif line[:11].upper() == b"CAPABILITY ":
             self._note_capabilities(capability_list(line[11:]))
@@ -267,7 +273,9 @@ class ImapBack:
         self._events.append(StartTls())
 
     def _origin_answered(self, said: Response) -> None:
-        """Whatever the answer, the sign-in goes on: the address is a courtesy (field case 41)."""
+        """Whatever the answer, the sign-in goes on: the address is a courtesy (field case 41). The epoch is none."""
+        if said.status == b"NO" and said.code_name in _NOT_MINE:
+            raise _Over(FailureKind.NOT_MINE, f"NO to ID: {self._shown(said.code + b' ' + said.text)}")
         if said.status != b"OK":
             self.notes.append("the client's address was refused by ID")
         if self._command is None:
@@ -361,4 +369,8 @@ class ImapBack:
 
 
 def _kind(said: Response, otherwise: FailureKind) -> FailureKind:
-    return _FAILURES.get(said.code_name, otherwise)
+    return _not_mine(said) or _FAILURES.get(said.code_name, otherwise)
+
+
+def _not_mine(said: Response) -> FailureKind | None:
+    return FailureKind.NOT_MINE if said.code_name in _NOT_MINE else None

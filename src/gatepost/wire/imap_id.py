@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gatepost.wire.events import FIRST_TTL, ClientFacts
+from gatepost.wire.fencing import ID_DATABASE, ID_EPOCH, database_word
 from gatepost.wire.imap_syntax import ID_NAME_BYTES, ID_VALUE_BYTES, is_quotable, quote
 
 _TTL = "x-proxy-ttl"
@@ -12,13 +13,15 @@ MAX_CLIENT_ID = 960
 
 
 def origin_id_command(client: ClientFacts) -> bytes:
-    """`ID (...)` with the client's address, in the field names Dovecot reads from trusted networks."""
+    """`ID (...)` with the client's address, in the field names Dovecot reads from trusted networks, and the epoch."""
     fields = [("x-originating-ip", client.address), ("x-originating-port", str(client.port))]
     if client.local_address:
         fields += [("x-connected-ip", client.local_address), ("x-connected-port", str(client.local_port))]
     if client.session:
         fields.append(("x-session-id", client.session))
     fields.append((_TTL, str(client.ttl)))
+    if client.database:
+        fields += [(ID_DATABASE, database_word(client.database)), (ID_EPOCH, str(client.epoch))]
     return b"ID (%s)" % b" ".join(_pair(*f) for f in fields)
 
 

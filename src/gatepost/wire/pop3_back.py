@@ -18,6 +18,7 @@ from collections import deque
 
 from gatepost.wire import sasl
 from gatepost.wire.events import BackEvent, BackSignIn, ClientFacts, Failed, FailureKind, Send, SignedIn, StartTls
+from gatepost.wire.fencing import NOT_MINE, XCLIENT_WORDS, database_word
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_COMMAND, MAX_TEXT, LineBuffer, LineTooLong, clean
 
 MAX_ANSWER = 8192
@@ -33,6 +34,7 @@ _CODE_KINDS = {
 }
 """Codes of RFC 2449 section 8.1 and RFC 3206 that are no verdict on our credentials (field case 130)."""
 
+_XCLIENT = re.compile(rb"\[XCLIENT((?: [A-Z]+)*)\]")
 _NOT_READING = ("signed in", "failed", "TLS")
 
 
@@ -45,7 +47,8 @@ class Pop3Back:
         self._steps: deque[tuple[str, bytes]] = deque()
         self._response: bytes | None = None
         self._token_refused = ""
-        self._xclient_offered = False
+        self._xclient: tuple[bytes, ...] | None = None
+        """What may be said by XCLIENT beside what Dovecot knows; None: it is not offered."""
         self.state_name = "greeting"
         self.notes: list[str] = []
         """What went not as wished without being fatal, for the log (field case 41)."""
@@ -95,16 +98,19 @@ class Pop3Back:
             return self._stls(ok, text)
         if ok:
             return self._step_done(text)
-        if self.state_name == "XCLIENT":
+        kind = _kind(text, FailureKind.REFUSED)
+        if self.state_name == "XCLIENT" and kind is not FailureKind.NOT_MINE:
             self._note(f"XCLIENT refused: {self._shown(text)}")
             return self._step_done(text)
-        code = clean(text).partition(" ")[0].upper()
-        return self._fail(_CODE_KINDS.get(code, FailureKind.REFUSED), self._shown(text) + self._token_refused)
+        return self._fail(kind, self._shown(text) + self._token_refused)
 
     def _greeting(self, ok: bool, text: bytes) -> list[BackEvent]:
         if not ok:
-            return self._fail(FailureKind.UNAVAILABLE, self._shown(text))
-        self._xclient_offered = text.startswith(b"[XCLIENT]")
+            kind = _kind(text, FailureKind.UNAVAILABLE)
+            kind = kind if kind is FailureKind.NOT_MINE else FailureKind.UNAVAILABLE
+            return self._fail(kind, self._shown(text))
+        offered = _XCLIENT.match(text)
+        self._xclient = tuple(offered[1].split()) if offered else None
         if not self._sign_in.starttls:
             return self._begin()
         self.state_name = "STLS"
@@ -147,7 +153,7 @@ class Pop3Back:
 
     def _begin(self) -> list[BackEvent]:
         """Lay out the commands of the sign-in and send the first one, or all of them."""
-        steps = [("XCLIENT", line) for line in self._xclient()]
+        steps = [("XCLIENT", line) for line in self._xclient_lines()]
         if self._sign_in.utf8:
             steps.append(("UTF8", b"UTF8\r\n"))
         steps += self._credentials()
@@ -155,17 +161,19 @@ class Pop3Back:
         self.state_name = steps[0][0]
         return [Send(b"".join(command for _, command in steps) if self._sign_in.pipelined else steps[0][1])]
 
-    def _xclient(self) -> list[bytes]:
+    def _xclient_lines(self) -> list[bytes]:
         client = self._sign_in.client
         if client is None:
             # A front end takes it without offering it: it believes nothing else that could be said there.
             return [] if self._sign_in.ttl is None else [b"XCLIENT TTL=%d\r\n" % self._sign_in.ttl]
-        if not self._xclient_offered:
+        if self._xclient is None:
             self._note("XCLIENT not offered: the server does not take the client's address from here")
             return []
         items = xclient_items(client)
         if not items:
             self._note("XCLIENT not sent: no address that fits")
+        if client.database and all(word in self._xclient for word in XCLIENT_WORDS):
+            items += [b"DATABASE=" + database_word(client.database).encode(), b"EPOCH=%d" % client.epoch]
         return pack_xclient(items)
 
     def _credentials(self) -> list[tuple[str, bytes]]:
@@ -234,6 +242,14 @@ def pack_xclient(items: list[bytes]) -> list[bytes]:
         else:
             lines.append(b"XCLIENT " + item)
     return [line + CRLF for line in lines]
+
+
+def _kind(text: bytes, otherwise: FailureKind) -> FailureKind:
+    """What kind of failure an `-ERR` with this text is."""
+    code, _, rest = clean(text).upper().partition(" ")
+    if code == "[SYS/TEMP]" and rest.split(" ", 1)[0].encode() == NOT_MINE:
+        return FailureKind.NOT_MINE
+    return _CODE_KINDS.get(code, otherwise)
 
 
 def _fits_word(text: str) -> bool:
