@@ -10,26 +10,18 @@ from typing import TYPE_CHECKING, Any, cast
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
 from gatepost.access.carry import CarryOver, carry_over_for, without_compression
-from gatepost.access.mail_server import (
-    AttemptFailed,
-    Introduction,
-    MailServerLeg,
-    back_sign_in,
-    is_front_end,
-    open_server,
-)
+from gatepost.access.mail_reach import MailReach, NotReached
+from gatepost.access.mail_sign_in import Introduction
 from gatepost.access.sessions import times
-from gatepost.directory.port import SignInResult, Verdict
-from gatepost.organization.model import ClientAddress
+from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
 from gatepost.relay.noting import Notes
 from gatepost.relay.relay import Relay
-from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
+from gatepost.routing.decision import Proxy, Serve, Target
 from gatepost.wire.events import (
     ClientFacts,
     Close,
     Credentials,
-    FailureKind,
     FrontEvent,
     Refusal,
     Send,
@@ -45,21 +37,6 @@ if TYPE_CHECKING:
 
 MAX_PIPELINED = 64 * 1024
 """Bytes a client may send ahead while its sign-in is under way; then reading pauses."""
-ATTEMPTS = 2
-"""Connection attempts for one sign-in; each goes to where the active copy is at that moment."""
-MAX_MOVES = 5
-"""Moves of the database during one sign-in that it follows; more is a registry gone wild."""
-RETRY_SECONDS = 0.25
-"""Wait before the second attempt when the active copy has not moved meanwhile."""
-
-REFUSALS = {
-    FailureKind.REFUSED: Refusal.UNAVAILABLE,
-    FailureKind.UNAVAILABLE: Refusal.UNAVAILABLE,
-    FailureKind.PROTOCOL: Refusal.UNAVAILABLE,
-    FailureKind.IN_USE: Refusal.IN_USE,
-    FailureKind.LIMIT: Refusal.LIMIT,
-}
-"""What the client is told of a failure at the mailbox server; its credentials were judged before (field case 76)."""
 
 
 class Phase(Enum):
@@ -80,7 +57,7 @@ class MailClientLeg(asyncio.Protocol):
 
     __slots__ = (
         "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proxy",
-        "_reason", "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
+        "_reach", "_reason", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
     )  # fmt: skip
 
@@ -96,8 +73,9 @@ class MailClientLeg(asyncio.Protocol):
         self._notes: list[str] = []
         """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = "no sign-in"
+        self._reach: MailReach | None = None
+        """The sign-in that is on its way to the mailbox server."""
         self._reason = ""
-        self._server_leg: MailServerLeg | None = None
         self._settled = False
         self._target: Target | None = None
         self._task: asyncio.Task[None] | None = None
@@ -252,8 +230,7 @@ class MailClientLeg(asyncio.Protocol):
                 return
             self._user = user.name
             self.phase = Phase.CONNECTING
-            work = self._reach(result, credentials)
-            self._task = tasks.start(work, f"{self.session} connect")
+            self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
             self._refuse(Refusal.WRONG_CREDENTIALS, result.reason or "wrong credentials")
         elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
@@ -293,91 +270,28 @@ class MailClientLeg(asyncio.Protocol):
 
     # --- to the mailbox server
 
-    async def _reach(self, result: SignInResult, credentials: Credentials) -> None:
-        """Connect and sign in where the active copy is now; the second attempt asks again where that is.
-
-        Each attempt tries the decision's servers in turn, where there are several.
-        """
+    async def _connect(self, user: User, credentials: Credentials) -> None:
+        """Sign in where the active copy is, then hand over."""
         door = self._door
-        assert result.user is not None
-        tried: Decision | None = None
-        failure: AttemptFailed | None = None
-        attempts, moves = ATTEMPTS, MAX_MOVES
-        self.database = result.user.mailbox.database or ""
-        while attempts:
-            decision = door.router.decide(door.protocol, result.user.mailbox)
-            if decision is tried:
-                await asyncio.sleep(RETRY_SECONDS)
-                decision = door.router.decide(door.protocol, result.user.mailbox)
-            tried = decision
-            if not isinstance(decision, Serve | Proxy):
-                self._task = None
-                self._refuse_decision(decision)
-                return
-            self.epoch = decision.epoch
-            for target in door.servers_for(decision, self._address[0], self._user):
-                self._target = target
-                if self._front.ttl <= 1 and is_front_end(door.configuration.organization.servers[target.server]):
-                    self._task = None
-                    self._refuse(Refusal.UNAVAILABLE, "a loop: too many front ends have handed this session on")
-                    return
-                failure = await self._try(target, result, credentials)
-                if failure is None:
-                    return
-                if failure.moved or not failure.elsewhere:
-                    break
-            assert failure is not None  # there is always one to try
-            if not failure.again:
-                break
-            if failure.moved and moves:
-                moves -= 1  # no fault of the server's: the attempt is not used up
-            else:
-                attempts -= 1
-        self._task = None
-        assert failure is not None
-        self._refuse(REFUSALS[failure.kind], f"mailbox server: {self._failures[-1]}")
-
-    def _refuse_decision(self, decision: Decision) -> None:
-        if isinstance(decision, Refuse) and decision.cause is Cause.OTHER_SITE:
-            self._refuse(Refusal.OTHER_SERVER, decision.message, decision.message, decision.server_name)
-        else:
-            reason = decision.message if isinstance(decision, Refuse) else "a redirect has no form in this protocol"
-            self._refuse(Refusal.UNAVAILABLE, reason)
-
-    async def _try(self, target: Target, result: SignInResult, credentials: Credentials) -> AttemptFailed | None:
-        """One attempt; None: the session is handed over."""
-        assert result.user is not None
-        door = self._door
-        server = door.configuration.organization.servers[target.server]
-        facts = self._facts() if target.endpoint.client_address is not ClientAddress.NONE else None
-        sign_in = back_sign_in(server, target.endpoint, result.user, credentials, facts, self._front)
-        leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
-        self._server_leg = leg
+        self.database = user.mailbox.database or ""
+        reach = self._reach = MailReach(
+            door, user, credentials, self._front, self._facts, self._address[0], self._deadline, self._going_to
+        )
         try:
-            signed_in = await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
-        except AttemptFailed as failure:
-            if not door.is_current(self.database, self.epoch):
-                return self._moved(target)
-            door.tell_health(target, self._address[0], failure)
-            self._failures.append(f"{target.server}: {failure}")
-            return failure
-        door.tell_health(target, self._address[0])
-        if not door.is_current(self.database, self.epoch):
-            leg.abort()
-            return self._moved(target)
+            signed_in = await reach.run()
+        except NotReached as end:
+            self._task = self._reach = None
+            self._failures = reach.failures
+            self._refuse(end.refusal, end.reason, end.text, end.server)
+            return
         self._task = None
         if door.carries_over:
             told = Introduction(self._front.ttl, self._front.client_id)
-            self.carry_over = carry_over_for(door, result.user, credentials, told, self._facts())
+            self.carry_over = carry_over_for(door, user, credentials, told, self._facts())
         self._hand_over(signed_in)
-        return None
 
-    def _moved(self, target: Target) -> AttemptFailed:
-        """The copy there is not the active one any more: nobody was handed over to it."""
-        self._server_leg = None
-        failure = AttemptFailed(FailureKind.UNAVAILABLE, "the database has moved", again=True, moved=True)
-        self._failures.append(f"{target.server}: {failure}")
-        return failure
+    def _going_to(self, target: Target, epoch: int) -> None:
+        self._target, self.epoch = target, epoch
 
     def _facts(self) -> ClientFacts:
         address, own = self._address, own_address(self._transport, self._proxy)
@@ -386,7 +300,7 @@ class MailClientLeg(asyncio.Protocol):
     def _hand_over(self, signed_in: SignedIn) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""
         door = self._door
-        leg = self._server_leg
+        leg = self._reach.server_leg if self._reach is not None else None
         assert leg is not None
         if self._transport.is_closing():
             self._reason = "client closed"
@@ -412,7 +326,7 @@ class MailClientLeg(asyncio.Protocol):
         door.pending.discard(self)
         door.relaying.add(self)
         del self._front
-        self._server_leg = None
+        self._reach = None
         leg.relay = self.relay
         self.relay.start(answer, rest, client_full=self._full)
 
@@ -422,7 +336,10 @@ class MailClientLeg(asyncio.Protocol):
         Where it does not, it is as before or has been ended with BYE; it never waits for the end of a command.
         """
         carry_over, before = self.carry_over, self._target
-        if carry_over is None or before is None or not await carry_over.to(decision.target, before.server):
+        if carry_over is None or before is None:
+            return False
+        if not await carry_over.to(decision.target, before.server, decision.epoch):
+            self._notes = [*self._notes, f"not carried over: {carry_over.reason}"]
             return False
         self._target = decision.target
         return True
@@ -482,14 +399,14 @@ class MailClientLeg(asyncio.Protocol):
 
     def database_moved(self) -> None:
         """The epoch has changed: a sign-in under way need not wait for the server that had the database before."""
-        if self._server_leg is not None and not self._door.is_current(self.database, self.epoch):
-            self._server_leg.give_up()
+        if self._reach is not None:
+            self._reach.database_moved()
 
     def check_deadline(self, now: float) -> None:
         """The absolute time for signing in, whatever the session is busy with (field case 103)."""
         if now < self._deadline:
             return
-        if self._server_leg is not None or self.phase is Phase.CHECKING:
+        if self._reach is not None or self.phase is Phase.CHECKING:
             self._reason = "sign-in took too long"
         self.turn_away("no sign-in in time")
 
@@ -508,9 +425,9 @@ class MailClientLeg(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        if self._server_leg is not None:
-            self._server_leg.abort()
-            self._server_leg = None
+        if self._reach is not None:
+            self._reach.abort()
+            self._reach = None
         door.admission.leave(self._address[0], settled=self._settled)
         relay = self.relay
         carried_from = self.carry_over.servers if self.carry_over is not None else []
