@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
 from gatepost.access.sessions import MAX_LISTED, SessionFilter
 from gatepost.cli.options import Stores, config_option, open_stores
-from gatepost.service.operators import all_sockets, request
+from gatepost.service.asking import ANSWER_SECONDS, Filled, ask_all
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
 ASKED_FROM = 100
 """Sessions that are ended without a question (field case 8)."""
-ANSWER_SECONDS = 15.0
-"""For a supervisor's answer, beyond the time that a kick was given."""
 SHOWN = 20
 """Lines of a list that is for a look only."""
-
-Filled = TypeVar("Filled", SessionsReply, Kicked)
 
 
 def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,23 +123,11 @@ def _found(stores: Stores, wanted: SessionFilter, limit: int) -> tuple[dict[str,
 def _ask_all(
     stores: Stores, message: SessionsRequest | Kick, kind: type[Filled], seconds: float
 ) -> tuple[dict[str, Filled], dict[str, str]]:
-    """The answers by front end, and why the others gave none. They are asked at the same time."""
-    sockets = all_sockets(stores.configuration.front_end)
-    if not sockets:
-        _no_front_end(Path(stores.configuration.front_end.registry).parent)
-
-    def ask(path: Path) -> Filled | str:
-        try:
-            return request(path, message, kind, seconds)
-        except OSError as fault:
-            return fault.strerror or str(fault)
-
-    with ThreadPoolExecutor(len(sockets)) as pool:
-        answers = dict(zip(sockets, pool.map(ask, sockets.values()), strict=True))
-    return (
-        {name: answer for name, answer in answers.items() if not isinstance(answer, str)},
-        {name: answer for name, answer in answers.items() if isinstance(answer, str)},
-    )
+    front_end = stores.configuration.front_end
+    answers, silent = ask_all(front_end, message, kind, seconds)
+    if not answers and not silent:
+        _no_front_end(Path(front_end.registry).parent)
+    return answers, silent
 
 
 def _no_front_end(folder: Path) -> NoReturn:
