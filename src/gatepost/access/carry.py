@@ -17,14 +17,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gatepost.access.mail_server import (
-    AttemptFailed,
-    Introduction,
-    MailServerLeg,
-    back_sign_in,
-    is_front_end,
-    open_server,
-)
+from gatepost.access.mail_server import AttemptFailed, MailServerLeg, open_server
+from gatepost.access.mail_sign_in import Introduction, back_sign_in, is_front_end, with_epoch
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Organization, SignInForm
 from gatepost.relay.relay import Relay
@@ -121,8 +115,10 @@ class CarryOver:
         self.capabilities = capabilities
         self.tracker.server(from_server)
 
-    async def to(self, target: Target, server: str) -> bool:
+    async def to(self, target: Target, server: str, epoch: int = 0) -> bool:
         """Have the session go on at `target` instead of `server`; whether it does. `reason` says why not.
+
+        `epoch` is the one that `target` has the database by.
 
         If not, it is either as it was before, or has been ended with BYE (`relay.ended`). Never waits for a boundary.
         """
@@ -132,7 +128,7 @@ class CarryOver:
         self._busy = True
         try:
             async with self._door.carrying:
-                carried = await self._carry(target)
+                carried = await self._carry(target, epoch)
         finally:
             self._busy = False
         if carried:
@@ -152,11 +148,11 @@ class CarryOver:
             return SLOW
         return tracker.obstacle
 
-    async def _carry(self, target: Target) -> bool:
+    async def _carry(self, target: Target, epoch: int) -> bool:
         self.reason = self._refusal()
         if self.reason:
             return False
-        leg = self._server_leg(target)
+        leg = self._server_leg(target, epoch)
         if leg is None:
             return False
         door = self._door
@@ -179,7 +175,7 @@ class CarryOver:
         assert self._relay is not None
         return await self._change(self._relay, leg, signed_in)
 
-    def _server_leg(self, target: Target) -> MailServerLeg | None:
+    def _server_leg(self, target: Target, epoch: int) -> MailServerLeg | None:
         door = self._door
         server = door.configuration.organization.servers[target.server]
         if self._introduction.ttl <= 1 and is_front_end(server):
@@ -189,7 +185,7 @@ class CarryOver:
         if own and not (self._credentials.password or self._credentials.token):
             self.reason = "the user's password is not kept"
             return None
-        facts = self._facts if target.endpoint.client_address is not ClientAddress.NONE else None
+        facts = with_epoch(self._facts, server, self._user.mailbox.database or "", epoch)
         how = back_sign_in(server, target.endpoint, self._user, self._credentials, facts, self._introduction)
         return MailServerLeg(ImapBack(how), door.limits.server_step_seconds)
 

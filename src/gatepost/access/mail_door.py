@@ -22,10 +22,13 @@ from gatepost.access.busy_log import BusyLog
 from gatepost.access.carry import AT_ONCE
 from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.leaving import KICKED, MOVED, MailLeaver
-from gatepost.access.mail_server import AttemptFailed, MailBack, MailFront
+from gatepost.access.mail_server import AttemptFailed, MailBack
+from gatepost.access.mail_sign_in import MailFront
 from gatepost.access.moves import Changed, Leaver
+from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import SessionFilter
+from gatepost.access.sign_in_turns import SignInTurns
 from gatepost.access.tls import ClientContexts
 from gatepost.balancing.choice import order
 from gatepost.configuration.settings import Configuration
@@ -67,6 +70,8 @@ class MailDoor:
         client_contexts: ClientContexts,
         log: FilteringBoundLogger,
         health: HealthService | None = None,
+        parking: Parking | None = None,
+        turns: SignInTurns | None = None,
     ) -> None:
         self.protocol = protocol
         self.configuration = configuration
@@ -81,6 +86,11 @@ class MailDoor:
         self._turns = count()
         self.log = log
         self.loop = asyncio.get_running_loop()
+        limits = self.limits
+        self.parking = parking or Parking(self.loop, router.view, limits.parked)
+        """Where sign-ins wait for their database."""
+        self.turns = turns or SignInTurns(self.loop, limits.sign_ins_per_server, limits.parked)
+        """When it is their turn at a server. Both are shared with other doors."""
         self.event = f"{protocol.value}.session"
         self.refused_event = f"{protocol.value}.refused"
         self.busy_log = BusyLog(log, self.refused_event, self.loop)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import Protocol as Port
 from typing import cast
 
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
-from gatepost.directory.port import User
-from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
+from gatepost.organization.model import ClientAddress, Endpoint, Server, TlsMode
 from gatepost.wire.events import (
     BackEvent,
-    BackSignIn,
     ClientFacts,
-    Credentials,
     Failed,
     FailureKind,
     Send,
@@ -25,18 +21,8 @@ from gatepost.wire.events import (
     StartTls,
 )
 from gatepost.wire.imap_back import ImapBack
-from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_back import Pop3Back
-from gatepost.wire.pop3_front import Pop3Front
 from gatepost.wire.proxy_protocol import encode_v2
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What a front machine heard of its client that a later sign-in at another server repeats."""
-
-    ttl: int
-    client_id: tuple[tuple[str, str], ...]
 
 
 class Owner(Port):
@@ -47,7 +33,6 @@ class Owner(Port):
         ...
 
 
-MailFront = ImapFront | Pop3Front
 MailBack = ImapBack | Pop3Back
 
 KEEPALIVE = (
@@ -92,47 +77,6 @@ class AttemptFailed(Exception):
     def answered(self) -> bool:
         """Whether it was the answer of a service that works: to the user, not to whoever comes."""
         return self.by_server and not self.elsewhere
-
-
-def is_front_end(server: Server) -> bool:
-    """Whether `server` may hand a session on to yet another: one like ourselves."""
-    return Role.CLIENT_ACCESS in server.roles and server.version >= Version.MODERN
-
-
-def back_sign_in(
-    server: Server,
-    endpoint: Endpoint,
-    user: User,
-    credentials: Credentials,
-    facts: ClientFacts | None,
-    front: MailFront | Introduction,
-) -> BackSignIn:
-    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
-    how = server.sign_in
-    told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
-    left = front.ttl - 1 if is_front_end(server) else None
-    starttls = endpoint.tls is TlsMode.STARTTLS
-    login = user.server_login
-    mechanism, name, password, authorization, token = "LOGIN", login, credentials.password, "", ""
-    if how.form is SignInForm.MASTER_NAME:
-        name, password = f"{login}{how.separator}{how.master_user}", how.master_password
-    elif how.form is SignInForm.MASTER_AUTHZID:
-        mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
-    elif credentials.token:
-        mechanism, password, token = credentials.mechanism, "", credentials.token
-    return BackSignIn(
-        mechanism=mechanism,
-        user=name,
-        password=password,
-        authorization_id=authorization,
-        token=token,
-        starttls=starttls,
-        pipelined=how.pipelined,
-        client=told,
-        ttl=left,
-        client_id=front.client_id,
-        utf8=front.utf8 if isinstance(front, Pop3Front) else False,
-    )
 
 
 class MailServerLeg(asyncio.Protocol):

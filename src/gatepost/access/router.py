@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from gatepost.access.registry_age import RegistryAge
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.decision import Decision, Mailbox, Request, decide, path_class
+from gatepost.routing.decision import Cause, Decision, Mailbox, Refuse, Request, Step, StepKind, decide, path_class
 
 MAX_REMEMBERED = 50_000
 """Decisions kept: databases and old home servers times protocols and first path segments. Cleared when full."""
 MAX_CLASSES = 1_000
 """Classes of paths kept; clients may ask for any first segment, the directories' own are a few dozen."""
+
+NOT_KNOWN = "Which server has this mailbox open is not known at the moment."
+_CUT_OFF = Refuse(
+    Cause.NO_ACTIVE_COPY, NOT_KNOWN, (Step("A4", "the registry has not been heard of for too long", StepKind.TAKEN),)
+)
 
 
 class Router:
@@ -19,7 +25,9 @@ class Router:
     Decisions depend on the database, not on the user, so that a few thousand remembered ones serve any number of users.
     """
 
-    def __init__(self, configuration: Configuration, view: RegistryView) -> None:
+    def __init__(self, configuration: Configuration, view: RegistryView, age: RegistryAge | None = None) -> None:
+        """With `age` nobody is sent to a database any more when the view is too old (SPEC A4)."""
+        self.age = age or RegistryAge(configuration.front_end.limits.registry_age_seconds)
         self._configuration = configuration
         self._view = view
         # Keyed by the mailbox's two words: hashing the dataclass itself runs Python code, for every request.
@@ -35,6 +43,7 @@ class Router:
     def set_configuration(self, configuration: Configuration) -> None:
         """Decide by another configuration from now on."""
         self._configuration = configuration
+        self.age.limit = configuration.front_end.limits.registry_age_seconds
         self._segment_is_enough = _segment_is_enough(configuration)
         self._remembered.clear()
         self._classes.clear()
@@ -58,6 +67,8 @@ class Router:
         `follows_451` is false for devices that cannot follow 451 (C3), `from_peer` true for what came from another
         front end (C11).
         """
+        if mailbox.database is not None and self.age.cut_off:
+            return _CUT_OFF
         path = self._short(path)
         key = (protocol, mailbox.database, mailbox.home_server, path, follows_451, from_peer)
         decision = self._remembered.get(key)
@@ -67,6 +78,10 @@ class Router:
                 self._remembered.clear()
             self._remembered[key] = decision
         return decision
+
+    def forget(self, database: str) -> None:
+        """A server says that `database` is not its own: nothing that was decided before counts."""
+        self._remembered = {key: decision for key, decision in self._remembered.items() if key[1] != database}
 
     def decide_anew(
         self,

@@ -1,0 +1,69 @@
+"""How a user is signed in at a mailbox server, and what that server is told of the client and of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gatepost.directory.port import User
+from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
+from gatepost.wire.events import BackSignIn, ClientFacts, Credentials
+from gatepost.wire.imap_front import ImapFront
+from gatepost.wire.pop3_front import Pop3Front
+
+MailFront = ImapFront | Pop3Front
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a front machine heard of its client that a later sign-in at another server repeats."""
+
+    ttl: int
+    client_id: tuple[tuple[str, str], ...]
+
+
+def is_front_end(server: Server) -> bool:
+    """Whether `server` may hand a session on to yet another: one like ourselves."""
+    return Role.CLIENT_ACCESS in server.roles and server.version >= Version.MODERN
+
+
+def with_epoch(facts: ClientFacts, server: Server, database: str, epoch: int) -> ClientFacts:
+    """`facts` with the database's epoch, if the server wants to know it (SPEC A3)."""
+    if not (server.sign_in.send_epoch and database and epoch):
+        return facts
+    return replace(facts, database=database, epoch=epoch)
+
+
+def back_sign_in(
+    server: Server,
+    endpoint: Endpoint,
+    user: User,
+    credentials: Credentials,
+    facts: ClientFacts | None,
+    front: MailFront | Introduction,
+) -> BackSignIn:
+    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
+    how = server.sign_in
+    told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
+    left = front.ttl - 1 if is_front_end(server) else None
+    starttls = endpoint.tls is TlsMode.STARTTLS
+    login = user.server_login
+    mechanism, name, password, authorization, token = "LOGIN", login, credentials.password, "", ""
+    if how.form is SignInForm.MASTER_NAME:
+        name, password = f"{login}{how.separator}{how.master_user}", how.master_password
+    elif how.form is SignInForm.MASTER_AUTHZID:
+        mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
+    elif credentials.token:
+        mechanism, password, token = credentials.mechanism, "", credentials.token
+    return BackSignIn(
+        mechanism=mechanism,
+        user=name,
+        password=password,
+        authorization_id=authorization,
+        token=token,
+        starttls=starttls,
+        pipelined=how.pipelined,
+        client=told,
+        ttl=left,
+        client_id=front.client_id,
+        utf8=front.utf8 if isinstance(front, Pop3Front) else False,
+    )
