@@ -19,8 +19,8 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.activemanager import hooks
 from gatepost.activemanager import manager_events as words
 from gatepost.activemanager.boot_clock import boot_seconds
+from gatepost.activemanager.changing import change_registry
 from gatepost.activemanager.manager import Manager
-from gatepost.activemanager.moving import change_registry
 from gatepost.activemanager.observing import Observer
 from gatepost.activemanager.open import open_registry, watch_registry
 from gatepost.activemanager.port import MANAGER, Lease, LeaseLost, RegistryUnavailable, RegistryView
