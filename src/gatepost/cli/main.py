@@ -23,10 +23,11 @@ COMMANDS = {
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends know each other.",
     "shell": "The management shell: the source system's commands, such as Set-OwaVirtualDirectory.",
-    "server": "Show the servers.",
+    "server": "Show the servers; drain one for maintenance.",
     "virtual-directory": "Show and change the paths that servers serve over HTTP.",
     "array": "Show and change client access arrays.",
     "serve": "Run the front end.",
+    "director": "The verbs of `doveadm director`, for who knows them.",
     "manager": "Run an active manager alone, beside front ends that run elsewhere.",
     "lab": "Run a small organization on this machine to try things out.",
 }

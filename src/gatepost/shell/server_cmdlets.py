@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gatepost.activemanager.port import RegistryUnavailable, RegistryView, ServerWord
+from gatepost.activemanager.standing import server_health
 from gatepost.configuration.editing import OrganizationText, Plain
 from gatepost.organization.faults import listed, suggestion
 from gatepost.organization.model import ClientAccessArray, Organization, Role, Server, Site
@@ -92,7 +94,8 @@ def _roles(server: Server) -> str:
     return ", ".join(role.value for role in Role if role in server.roles)
 
 
-def _thing_of_server(session: Session, server: Server, kind: str) -> Thing:
+def _thing_of_server(session: Session, server: Server, kind: str, view: RegistryView | None = None) -> Thing:
+    """`view`: what operators and the manager say of it is shown too."""
     arrays = tuple(array.name for array in session.organization.arrays.values() if server.name in array.members)
     properties: dict[str, Cell] = {
         "Name": server.name,
@@ -103,14 +106,25 @@ def _thing_of_server(session: Session, server: Server, kind: str) -> Thing:
         "Address": server.address,
         "Endpoints": tuple(f"{e.name}:{e.port}" for e in server.endpoints),
         "ClientAccessArray": arrays,
-        "Identity": server.name,
     }
+    if view is not None:
+        is_mailbox = Role.MAILBOX in server.roles
+        properties["State"] = str(view.words.get(server.name, ServerWord.UP)) if is_mailbox else None
+        properties["Health"] = server_health(view, server.name) or None
+    properties["Identity"] = server.name
     return Thing(kind, properties, ("Name", "Site", "ServerRole", "AdminDisplayVersion"))
 
 
 def _get_server(invocation: Invocation) -> Iterator[Output]:
+    session = invocation.session
+    view = RegistryView()
+    if session.has_stores:
+        try:
+            view = session.registry.view()
+        except RegistryUnavailable as fault:
+            session.talk.warn(f"State and Health are not known, the registry cannot be read: {fault}")
     for server in _servers(invocation, None):
-        yield _thing_of_server(invocation.session, server, "ExchangeServer")
+        yield _thing_of_server(session, server, "ExchangeServer", view)
 
 
 def _get_front_end(invocation: Invocation) -> Iterator[Output]:
