@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gatepost.lab.servers.process import find_program
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODES = ["login", "command", "fetch", "http"]
 SECONDS = 30.0
@@ -214,3 +216,18 @@ def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     assert by_cookie["affinity"][0]["figure"] > 0
     assert "of gatepost" in done.stdout
     assert found["memory"]["gatepost"]["with_sessions"] > found["memory"]["gatepost"]["before"]
+
+
+def test_the_time_until_all_workers_know_of_a_move_is_measured(tmp_path: Path) -> None:
+    """Few moves are no measurement; that the last of the watchers tells of each is what is seen here."""
+    figures = tmp_path / "figures.json"
+    script = BENCHMARKS / "registry.py"
+    words = ["--moves", "5", "--watchers", "2", "--databases", "3", "--json", str(figures)]
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=100)
+    found = json.loads(figures.read_text())
+    assert done.returncode in {0, 1}, done.stderr
+    measured = {"sqlite", "etcd-1", "etcd-3"} if find_program("etcd") else {"sqlite"}
+    assert measured <= set(found)
+    for name in measured:
+        assert found[name]["known_max"] < 2000
+        assert found[name]["call_p50"] > 0

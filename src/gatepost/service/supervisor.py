@@ -339,6 +339,14 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
     def fixed(c: Configuration) -> tuple[object, ...]:
         front = c.front_end
         checks = (front.limits.password_checks, front.limits.password_checks_per_address)
-        return (front.user, front.directory, front.registry, front.token, c.organization.default_domain, checks)
+        return (
+            front.user,
+            front.directory,
+            front.registry,
+            front.etcd,
+            front.token,
+            c.organization.default_domain,
+            checks,
+        )
 
     return fixed(old) != fixed(new)

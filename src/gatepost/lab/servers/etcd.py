@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -85,17 +86,19 @@ class EtcdCluster:
         *,
         authority: CertificateAuthority | None = None,
         token_seconds: int = 300,
+        addresses: Sequence[str] = (),
     ) -> None:
-        """With `authority` clients must speak TLS and show a certificate of it; their sign-ins last `token_seconds`.
+        """At `addresses`, one a member, where not all are at `address`. Raises `ServerMissing`.
 
-        Raises `ServerMissing`.
+        With `authority` clients must speak TLS and show a certificate of it; their sign-ins last `token_seconds`.
         """
         self._ctl = require_program("etcdctl", PACKAGES)
-        ports = free_ports(address, 2 * size)
+        ports = free_ports("127.0.0.1" if addresses else address, 2 * size)
+        at = addresses or [address] * size
         self.directory = directory
         self.members = [
             EtcdMember(
-                f"n{n + 1}", directory / f"n{n + 1}", (address, ports[2 * n]), (address, ports[2 * n + 1]), authority
+                f"n{n + 1}", directory / f"n{n + 1}", (at[n], ports[2 * n]), (at[n], ports[2 * n + 1]), authority
             )
             for n in range(size)
         ]
