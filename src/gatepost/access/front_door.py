@@ -2,7 +2,7 @@
 
 sockets ──► Listener ──► MailDoor (imap, pop3) ──► MailClientLeg ──► Relay
                     └──► HttpDoor (https, http) ──► HttpClientLeg
-what all share: SignInService, Router, Admission, TLS contexts, log
+what all share: SignInService, Router, Admission, Parking, SignInTurns, TLS contexts, log
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from gatepost.access.listener import Factory, Listener
 from gatepost.access.mail_door import MailDoor
 from gatepost.access.mail_server import KEEPALIVE
 from gatepost.access.moves import Changed, Leaver, Outcome, Round, changes, counted, window_for
+from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
+from gatepost.access.sign_in_turns import SignInTurns
 from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
@@ -64,8 +66,13 @@ class FrontDoor:
         )
         self._peer_tls = Reloadable(peer_server_context(front_end.peer_keys)) if front_end.peer_keys else None
         self.health = HealthService(loop, configuration, contexts, log)
+        self._parking = parking = Parking(loop, router.view, limits.parked)
+        self._turns = turns = SignInTurns(loop, limits.sign_ins_per_server, limits.parked)
+        router.age.watch(loop, log)
         self._mail = {
-            protocol: MailDoor(protocol, configuration, sign_in, router, self._admission, contexts, log, self.health)
+            protocol: MailDoor(
+                protocol, configuration, sign_in, router, self._admission, contexts, log, self.health, parking, turns
+            )
             for protocol in (Protocol.IMAP, Protocol.POP3)
         }
         for protocol, door in self._mail.items():
@@ -81,6 +88,7 @@ class FrontDoor:
             shared_state=shared_state,
             health=self.health,
             stores_fault=stores_fault,
+            parking=parking,
         )
         self.health.when_dead = self._http.server_dead
         self._listeners: dict[str, list[Listener]] = {}
@@ -121,7 +129,10 @@ class FrontDoor:
             door.reload(configuration, contexts)
             door.starttls = self._tls.get(protocol)
         self._http.reload(configuration, contexts)
-        self._admission.set_limits(front_end.limits.unauthenticated_per_address, front_end.limits.sessions)
+        limits = front_end.limits
+        self._admission.set_limits(limits.unauthenticated_per_address, limits.sessions)
+        self._parking.set_limit(limits.parked)
+        self._turns.set_limits(limits.sign_ins_per_server, limits.parked)
         for name, group in self._listeners.items():
             for listener in group:
                 listener.reload(_without_proxies(front_end) if name == PEER else front_end)
@@ -133,6 +144,7 @@ class FrontDoor:
             for door in self._doors():
                 group.create_task(door.drain(seconds))
         self.health.close()
+        self._router.age.close()
 
     def sessions(self) -> list[dict[str, Any]]:
         """One entry a client connection of any protocol."""
@@ -160,6 +172,7 @@ class FrontDoor:
         self._router.set_view(view)
         if moved:
             self.moved(moved)
+        self._parking.set_view(view)
 
     def moved(self, moved: Iterable[tuple[str, str, int]]) -> None:
         """Close the sessions of these databases that are of another epoch than the registry's (SPEC B5).
@@ -208,7 +221,15 @@ class FrontDoor:
 
     def counters(self) -> dict[str, int]:
         """What happened since the worker's start, and what happens now, as numbers."""
-        return self._http.counters()
+        parking, turns = self._parking, self._turns
+        return self._http.counters() | {
+            "parked": len(parking),
+            "parked.refused": parking.refused,
+            "sign_ins.under_way": turns.under_way,
+            "sign_ins.waiting": turns.waiting,
+            "sign_ins.refused": turns.refused,
+            "registry.stale_seconds": round(self._router.age.stale_seconds),
+        }
 
     def _doors(self) -> list[MailDoor | HttpDoor]:
         return [*self._mail.values(), self._http]

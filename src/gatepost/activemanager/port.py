@@ -236,6 +236,11 @@ class OwnedRegistryWatch(RegistryWatch, Port):
         """Wait until the first view is there, at most `seconds`; answers whether it is."""
         ...
 
+    async def look_now(self, seconds: float) -> bool:
+        """Have `view` be the registry's as of now or later, and its callbacks called; False when that is not to be
+        had in `seconds`."""
+        ...
+
     def close(self) -> None:
         """Follow no more."""
         ...

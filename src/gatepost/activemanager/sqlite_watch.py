@@ -60,6 +60,12 @@ class SqliteRegistryWatch:
         """As `OwnedRegistryWatch.first_view`."""
         return await self._watched.first_view(seconds)
 
+    async def look_now(self, _seconds: float) -> bool:
+        """As `OwnedRegistryWatch.look_now`."""
+        self._watch.look()
+        await asyncio.sleep(0)  # for the callbacks
+        return self._watch.fault is None
+
     def close(self) -> None:
         """Stop watching and let go of the file."""
         self._watch.stop()

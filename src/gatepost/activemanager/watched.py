@@ -36,6 +36,8 @@ class WatchedView:
         self.log = structlog.get_logger("gatepost")
         self.known = asyncio.Event()
         """Set once there was a first view."""
+        self._news = asyncio.Event()
+        """Set when the registry was heard of."""
         self._where = where
         self._loop = loop
         self._quiet_seconds = quiet_seconds
@@ -60,9 +62,17 @@ class WatchedView:
         """Have `callback` called with every new view."""
         self._callbacks.append(callback)
 
+    async def heard_since(self, moment: float) -> None:
+        """Until the view is known to be the registry's as of `moment` of the clock, or later."""
+        while self._heard < moment or self._failed:
+            self._news.clear()
+            await self._news.wait()
+        await asyncio.sleep(0)  # for the callbacks
+
     def heard(self, moment: float | None = None) -> None:
         """The view is the registry's as of now, or as of `moment` of the clock; says so when it was not before."""
         self._heard = max(self._heard, self._clock() if moment is None else moment)
+        self._news.set()
         if self._failed:
             self._failed = False
             self.log.info("registry.available", registry=self._where)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.front_door import FrontDoor
+from gatepost.access.registry_age import CUT_OFF, RegistryAge
 from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
@@ -95,7 +96,8 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         per_address=front_end.limits.password_checks_per_address,
         token_verifier=verifier,
     )
-    router = Router(configuration, registry.view)
+    age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
+    router = Router(configuration, registry.view, age)
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     closers = (sign_in, registry, directory, shared_state)
@@ -103,7 +105,9 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     def stores_fault() -> str:
         if not directory.available:
             return "the directory cannot be read"
-        return "the registry cannot be read" if registry.stale_seconds > 0 else ""
+        if not registry.view.active and registry.stale_seconds > 0:
+            return "the registry cannot be read"
+        return CUT_OFF if age.cut_off else ""
 
     door = WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
     registry.on_change(door.set_view)

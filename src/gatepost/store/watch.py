@@ -66,6 +66,10 @@ class Watch:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval, self._tick)
+        self.look()
+
+    def look(self) -> None:
+        """Look now."""
         before = self.fault
         try:
             if self._store.look() or self._due:

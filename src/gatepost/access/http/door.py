@@ -28,6 +28,7 @@ from gatepost.access.http.leaving import HttpLeaver
 from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.http.slots import Slots
 from gatepost.access.moves import Changed, Leaver
+from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import SessionFilter
 from gatepost.configuration.settings import Configuration
@@ -84,6 +85,7 @@ class HttpDoor:
         shared_state: SharedState | None = None,
         health: HealthService | None = None,
         stores_fault: Callable[[], str] = str,
+        parking: Parking | None = None,
     ) -> None:
         self.loop = loop
         self.sign_in = sign_in
@@ -95,6 +97,8 @@ class HttpDoor:
         """Which servers are up."""
         self.stores_fault = stores_fault
         """Why nobody can be signed in or routed now; empty: all is well."""
+        self.parking = parking or Parking(loop, router.view, configuration.front_end.limits.parked)
+        """Where requests wait for their database; shared with other doors."""
         self.draining = False
         self.response_rules = response_rules()
         self.peer_response_rules = response_rules(peer=True)

@@ -55,6 +55,8 @@ class EtcdRegistryWatch:
         """What the picture is of; None: nothing is known that one could go on from."""
         self._arrived = asyncio.Event()
         """Set with each new revision."""
+        self._hurry = asyncio.Event()
+        """Set when somebody does not want to wait for the next confirmation."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -79,6 +81,15 @@ class EtcdRegistryWatch:
     async def first_view(self, seconds: float) -> bool:
         """As `OwnedRegistryWatch.first_view`."""
         return await self._watched.first_view(seconds)
+
+    async def look_now(self, seconds: float) -> bool:
+        """As `OwnedRegistryWatch.look_now`."""
+        self._hurry.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._watched.heard_since(boot_seconds())
+                return True
+        return False
 
     def close(self) -> None:
         """As `OwnedRegistryWatch.close`; connections are closed within the next moments of the loop."""
@@ -194,7 +205,9 @@ class EtcdRegistryWatch:
     async def _confirm_all(self, client: EtcdClient, keys: Keyspace, endpoint: str) -> None:
         """Confirm the view again and again; returns when the stream should begin anew. Raises `RegistryUnavailable`."""
         while True:
-            await asyncio.sleep(random.uniform(0.5, 1) * self._interval)  # noqa: S311 - not all workers at once
+            with suppress(TimeoutError):  # not all workers at once
+                await asyncio.wait_for(self._hurry.wait(), random.uniform(0.5, 1) * self._interval)  # noqa: S311
+            self._hurry.clear()
             asked, known = boot_seconds(), self._watched.view.revision
             found = await keys.read([self._layout.changed])
             changed = found.get(self._layout.changed)
