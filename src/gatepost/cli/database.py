@@ -10,6 +10,7 @@ import click
 
 from gatepost.activemanager.port import Dial, RegistryView, StaleEpoch
 from gatepost.activemanager.seed import seed
+from gatepost.activemanager.selection import Lag
 from gatepost.activemanager.standing import CopyStanding, copies_of, move_in_words, ordered
 from gatepost.cli.database_move import move
 from gatepost.cli.options import Stores, config_option, open_stores
@@ -115,7 +116,7 @@ def _status(stores: Stores, database: Database, view: RegistryView, *, ask_lag: 
     }
 
 
-def _copy(copy: CopyStanding, lag: str | None) -> dict[str, Any]:
+def _copy(copy: CopyStanding, lag: Lag | None) -> dict[str, Any]:
     return {
         "server": copy.server,
         "preference": copy.preference,
@@ -123,7 +124,7 @@ def _copy(copy: CopyStanding, lag: str | None) -> dict[str, Any]:
         "status": copy.status,
         "word": str(copy.word),
         "blocked": copy.blocked,
-        "lag": lag,
+        "lag": None if lag is None else lag.behind if lag.behind is not None else f"unknown ({lag.fault})",
         "health": copy.health,
     }
 
@@ -137,7 +138,8 @@ def _show(row: dict[str, Any]) -> None:
         words = [copy["health"]]
         words += [f"server {copy['word']}"] if copy["word"] != "up" else []
         words += ["blocked"] if copy["blocked"] else []
-        words += [f"lag {copy['lag']}"] if copy["lag"] is not None else []
+        if (lag := copy["lag"]) is not None:
+            words.append(f"lag {lag:g}" if isinstance(lag, float) else f"lag {lag}")
         active = "*" if copy["active"] else " "
         click.echo(f"  {active} {copy['preference']} {copy['server']:<16} {copy['status']:<12} {', '.join(words)}")
 

@@ -15,7 +15,7 @@ from gatepost.access.tls import client_context
 from gatepost.activemanager import hooks
 from gatepost.activemanager.asking import asked, copy_service, is_asked
 from gatepost.activemanager.port import Move, Observation, Registry, RegistryUnavailable, RegistryView, StaleEpoch
-from gatepost.activemanager.selection import Candidate, rank
+from gatepost.activemanager.selection import Candidate, Lag, rank
 from gatepost.activemanager.standing import facts_of, move_in_words
 from gatepost.activemanager.steps import (
     Activate,
@@ -283,8 +283,8 @@ def run_hook(front_end: FrontEnd, hook: HookSettings, call: Hook) -> Result:
     return asyncio.run(hooks.run(hook, call, context))
 
 
-def lags(configuration: Configuration, database: Database, active: ActiveCopy | None) -> dict[str, str]:
-    """What the lag hooks say of the passive copies, by server, in words; only those that have a hook."""
+def lags(configuration: Configuration, database: Database, active: ActiveCopy | None) -> dict[str, Lag]:
+    """What the lag hooks say of the passive copies, by server; only those that have a hook."""
     settings = configuration.front_end.manager
     source = active.server if active else ""
     found = {}
@@ -295,5 +295,5 @@ def lags(configuration: Configuration, database: Database, active: ActiveCopy | 
         epoch = active.epoch + 1 if active else 1
         call = Hook(HookKind.LAG, database.name, source, copy.server, copy.server, epoch)
         result = run_hook(configuration.front_end, hook, call)
-        found[copy.server] = f"{result.number:g}" if result.number is not None else f"unknown ({result.text})"
+        found[copy.server] = Lag(result.number, "" if result.fault is None else result.text or "no answer")
     return found

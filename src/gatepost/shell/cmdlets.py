@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from gatepost.shell.active_copy_cmdlets import active_copy_cmdlets
 from gatepost.shell.cmdlet import Cmdlets
 from gatepost.shell.database_cmdlets import database_cmdlets
 from gatepost.shell.directory_cmdlets import directory_cmdlets
@@ -19,6 +20,7 @@ def all_cmdlets() -> Cmdlets:
         *directory_cmdlets(),
         *server_cmdlets(),
         *database_cmdlets(),
+        *active_copy_cmdlets(),
         *mailbox_cmdlets(),
         *object_cmdlets(all_cmdlets),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gatepost.activemanager.port import RegistryUnavailable, StaleEpoch
+from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.configuration.editing import OrganizationText, Plain
 from gatepost.organization.faults import suggestion
 from gatepost.organization.model import Database, Organization, Role, Server
@@ -59,21 +59,14 @@ def database_cmdlets() -> list[Cmdlet]:
             changes=True,
             asks=True,
         ),
-        Cmdlet("Get-MailboxDatabaseCopyStatus", "Show which copies are active.", _status, (_COPIES, _SERVER)),
-        Cmdlet(
-            "Move-ActiveMailboxDatabase",
-            "Make another copy the active one.",
-            _move,
-            (_IDENTITY, Parameter("ActivateOnServer", Kind.TEXT, "The server whose copy becomes active.", 1)),
-            changes=True,
-        ),
     ]
 
 
 # Databases
 
 
-def _database(session: Session, name: str) -> Database:
+def find_database(session: Session, name: str) -> Database:
+    """The database of that name, without regard to case. Raises `ShellError`."""
     databases = session.organization.databases
     for database in databases.values():
         if database.name.casefold() == name.casefold():
@@ -81,15 +74,18 @@ def _database(session: Session, name: str) -> Database:
     raise ShellError(f"there is no database {name!r}; {suggestion(name, databases, 'databases')}")
 
 
-def _databases(invocation: Invocation) -> list[Database]:
-    return [_database(invocation.session, identity) for identity in invocation.identities()]
+def find_databases(invocation: Invocation) -> list[Database]:
+    """The databases meant. Raises `ShellError`."""
+    return [find_database(invocation.session, identity) for identity in invocation.identities()]
 
 
-def _ordered(database: Database) -> list[str]:
+def copies_in_order(database: Database) -> list[str]:
+    """The servers of its copies by preference."""
     return [copy.server for copy in sorted(database.copies, key=lambda copy: copy.preference)]
 
 
-def _mailbox_server(session: Session, name: str) -> Server:
+def find_mailbox_server(session: Session, name: str) -> Server:
+    """The mailbox server of that name. Raises `ShellError`."""
     server = session.server(name)
     if Role.MAILBOX not in server.roles:
         raise ShellError(f"{server.name} is no mailbox server")
@@ -111,7 +107,7 @@ def _thing(database: Database, active: dict[str, ActiveCopy]) -> Thing:
     properties: dict[str, Cell] = {
         "Name": database.name,
         "Server": now.server if now else None,
-        "Copies": tuple(_ordered(database)),
+        "Copies": tuple(copies_in_order(database)),
         "ActivationPreference": tuple(
             f"{c.server}={c.preference}" for c in sorted(database.copies, key=lambda c: c.preference)
         ),
@@ -124,8 +120,8 @@ def _thing(database: Database, active: dict[str, ActiveCopy]) -> Thing:
 def _get(invocation: Invocation) -> Iterator[Output]:
     session, server = invocation.session, invocation.bound.text("Server")
     named = "Identity" in invocation.bound or invocation.given is not None
-    found = _databases(invocation) if named else list(session.organization.databases.values())
-    wanted = _mailbox_server(session, server).name if server else None
+    found = find_databases(invocation) if named else list(session.organization.databases.values())
+    wanted = find_mailbox_server(session, server).name if server else None
     active = _active(session)
     for database in found:
         if wanted is None or database.has_copy_on(wanted):
@@ -138,7 +134,7 @@ def _new(invocation: Invocation) -> Iterator[Output]:
 
     def find() -> list[Server]:
         _refuse_taken(session, name)
-        return [_mailbox_server(session, bound.need("Server"))]
+        return [find_mailbox_server(session, bound.need("Server"))]
 
     for server in invocation.change(find, lambda server: f"Add the database {name} on {server.name}?"):
         copies: list[dict[str, Any]] = [{"server": server.name, "preference": 1}]
@@ -168,7 +164,7 @@ def _refuse_with_mailboxes(session: Session, database: Database, what: str) -> N
 
 def _set(invocation: Invocation) -> Iterator[Output]:
     session, new = invocation.session, invocation.bound.need("Name")
-    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Rename {d.name} to {new}?"):
+    for database in invocation.change(lambda: find_databases(invocation), lambda d: f"Rename {d.name} to {new}?"):
         if new.casefold() != database.name.casefold():
             _refuse_taken(session, new)
         _refuse_with_mailboxes(session, database, "renamed")
@@ -184,7 +180,7 @@ def _set(invocation: Invocation) -> Iterator[Output]:
 
 def _remove(invocation: Invocation) -> Iterator[Output]:
     session = invocation.session
-    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Remove the database {d.name}?"):
+    for database in invocation.change(lambda: find_databases(invocation), lambda d: f"Remove the database {d.name}?"):
         _refuse_with_mailboxes(session, database, "removed")
         session.remove_table(("databases", database.name))
     return iter(())
@@ -193,29 +189,31 @@ def _remove(invocation: Invocation) -> Iterator[Output]:
 # Copies
 
 
-def _copy(session: Session, identity: str) -> tuple[Database, str]:
+def find_copy(session: Session, identity: str) -> tuple[Database, str]:
     """Database and server of `DATABASE\\SERVER`. Raises `ShellError`."""
     name, backslash, server = identity.partition("\\")
     if not backslash:
         raise ShellError(f"a copy is named as DATABASE\\SERVER, not {identity!r}")
-    database, found = _database(session, name), session.server(server).name
+    database, found = find_database(session, name), session.server(server).name
     if not database.has_copy_on(found):
-        raise ShellError(f"{found} has no copy of {database.name}; copies are on {', '.join(_ordered(database))}")
+        raise ShellError(
+            f"{found} has no copy of {database.name}; copies are on {', '.join(copies_in_order(database))}"
+        )
     return database, found
 
 
-def _copies(invocation: Invocation) -> list[tuple[Database, str]]:
+def find_copies(invocation: Invocation) -> list[tuple[Database, str]]:
     """All copies meant, in order of preference: of the databases and copies named, or of all."""
     session, server = invocation.session, invocation.bound.text("Server")
     named = "Identity" in invocation.bound or invocation.given is not None
     found: list[tuple[Database, str]] = []
     for identity in invocation.identities() if named else list(session.organization.databases):
         if "\\" in identity:
-            found.append(_copy(session, identity))
+            found.append(find_copy(session, identity))
         else:
-            database = _database(session, identity)
-            found += [(database, name) for name in _ordered(database)]
-    wanted = _mailbox_server(session, server).name if server else None
+            database = find_database(session, identity)
+            found += [(database, name) for name in copies_in_order(database)]
+    wanted = find_mailbox_server(session, server).name if server else None
     return [(database, name) for database, name in found if wanted in {None, name}]
 
 
@@ -224,7 +222,7 @@ def _preference(database: Database, server: str) -> int:
 
 
 def _get_copies(invocation: Invocation) -> Iterator[Output]:
-    for database, server in _copies(invocation):
+    for database, server in find_copies(invocation):
         yield Thing(
             "MailboxDatabaseCopy",
             {
@@ -235,31 +233,6 @@ def _get_copies(invocation: Invocation) -> Iterator[Output]:
                 "Identity": f"{database.name}\\{server}",
             },
             ("Name", "MailboxServer", "ActivationPreference"),
-        )
-
-
-def _status(invocation: Invocation) -> Iterator[Output]:
-    session = invocation.session
-    if not session.has_stores:
-        raise ShellError("this needs the registry of a front end's configuration (--config FILE)")
-    active = _active(session)
-    for database, server in _copies(invocation):
-        now = active.get(database.name)
-        is_active = now is not None and now.server == server
-        yield Thing(
-            "MailboxDatabaseCopyStatus",
-            {
-                "Name": f"{database.name}\\{server}",
-                # What a passive copy is worth only its own server knows.
-                "Status": "Mounted" if is_active else "Passive",
-                "ActiveCopy": is_active,
-                "ActivationPreference": _preference(database, server),
-                "Epoch": now.epoch if now else 0,
-                "DatabaseName": database.name,
-                "MailboxServer": server,
-                "Identity": f"{database.name}\\{server}",
-            },
-            ("Name", "Status", "ActivationPreference", "Epoch"),
         )
 
 
@@ -291,16 +264,21 @@ def _at(servers: list[str], server: str, preference: int | None) -> list[str]:
 
 def _add_copy(invocation: Invocation) -> Iterator[Output]:
     session, bound = invocation.session, invocation.bound
-    for database in invocation.change(lambda: _databases(invocation), lambda d: f"Add a copy of {d.name}?"):
-        server = _mailbox_server(session, bound.need("MailboxServer")).name
+    for database in invocation.change(lambda: find_databases(invocation), lambda d: f"Add a copy of {d.name}?"):
+        server = find_mailbox_server(session, bound.need("MailboxServer")).name
         if database.has_copy_on(server):
             raise ShellError(f"{server} has a copy of {database.name} already")
-        _write(session, database, _at(_ordered(database), server, bound.number("ActivationPreference")), renumber=True)
+        _write(
+            session,
+            database,
+            _at(copies_in_order(database), server, bound.number("ActivationPreference")),
+            renumber=True,
+        )
     return iter(())
 
 
 def _meant(invocation: Invocation) -> list[tuple[Database, str]]:
-    return [_copy(invocation.session, identity) for identity in invocation.identities()]
+    return [find_copy(invocation.session, identity) for identity in invocation.identities()]
 
 
 def _set_copy(invocation: Invocation) -> Iterator[Output]:
@@ -311,7 +289,7 @@ def _set_copy(invocation: Invocation) -> Iterator[Output]:
         lambda: _meant(invocation), lambda c: f"Change the copy of {c[0].name} on {c[1]}?"
     ):
         before = session.organization
-        _write(session, database, _at(_ordered(database), server, preference), renumber=True)
+        _write(session, database, _at(copies_in_order(database), server, preference), renumber=True)
         if session.organization == before:
             session.talk.warn(f"the preference of {database.name}\\{server} is {preference} already")
     return iter(())
@@ -327,33 +305,6 @@ def _remove_copy(invocation: Invocation) -> Iterator[Output]:
         now = _active(session).get(database.name)
         if now is not None and now.server == server:
             raise ShellError(f"{database.name}\\{server} is the active copy: activate another one first")
-        current = _database(session, database.name)
-        _write(session, current, [name for name in _ordered(current) if name != server], renumber=False)
+        current = find_database(session, database.name)
+        _write(session, current, [name for name in copies_in_order(current) if name != server], renumber=False)
     return iter(())
-
-
-def _move(invocation: Invocation) -> Iterator[Output]:
-    """The change is one of the registry, not of the file."""
-    session, bound = invocation.session, invocation.bound
-    server = _mailbox_server(session, bound.need("ActivateOnServer")).name
-    registry = session.registry
-    for database in _databases(invocation):
-        if not database.has_copy_on(server):
-            copies = ", ".join(_ordered(database))
-            raise ShellError(f"{server} has no copy of {database.name}; copies are on {copies}")
-        now = _active(session).get(database.name)
-        if now is not None and now.server == server:
-            session.talk.warn(f"{database.name} is active on {server} already")
-            continue
-        if invocation.what_if:
-            session.talk.say(f"What if: {database.name} would be active on {server}")
-            continue
-        if not invocation.agreed(f"Make {server} active for {database.name}?"):
-            continue
-        try:
-            registry.activate(database.name, server, now.epoch if now else 0)
-        except StaleEpoch as fault:
-            raise ShellError(f"{fault}: somebody else has moved it meanwhile") from fault
-        except RegistryUnavailable as fault:
-            raise ShellError(f"the registry did not take it: {fault}") from fault
-        yield _thing(database, _active(session))

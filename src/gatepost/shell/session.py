@@ -118,7 +118,7 @@ class Session:
     @property
     def registry(self) -> OwnedRegistry:
         """The registry. Raises `ShellError` where the session is about a file alone."""
-        front_end = self._configuration().front_end
+        front_end = self.configuration.front_end
         if self._registry is None or self._registry[0] != front_end:
             self.close()
             self._registry = front_end, open_registry(front_end)
@@ -139,12 +139,14 @@ class Session:
     def directory(self) -> Iterator[DirectoryEditor]:
         """The directory of users. What it refuses is a `ShellError`."""
         try:
-            with DirectoryEditor(self._configuration().front_end.directory) as editor:
+            with DirectoryEditor(self.configuration.front_end.directory) as editor:
                 yield editor
         except DirectoryError as fault:
             raise ShellError(str(fault)) from fault
 
-    def _configuration(self) -> Configuration:
+    @property
+    def configuration(self) -> Configuration:
+        """The front end's. Raises `ShellError` where the session is about a file alone."""
         configuration = self._load().configuration
         if configuration is None:
             raise ShellError("this needs a front end's configuration (--config FILE): a file alone has no users")
