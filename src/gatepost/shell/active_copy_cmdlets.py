@@ -236,11 +236,9 @@ def _servers(invocation: Invocation) -> list[Server]:
 
 
 def _set_server(invocation: Invocation) -> Iterator[Output]:
-    session, bound = invocation.session, invocation.bound
-    policy, away = (
-        bound.text("DatabaseCopyAutoActivationPolicy"),
-        bound.flag("DatabaseCopyActivationDisabledAndMoveNow"),
-    )
+    bound = invocation.bound
+    policy = bound.text("DatabaseCopyAutoActivationPolicy")
+    away = bound.flag("DatabaseCopyActivationDisabledAndMoveNow")
     if policy is None and away is None:
         raise ShellError("say what to change")
     if policy == "IntrasiteOnly":
