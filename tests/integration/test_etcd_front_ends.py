@@ -6,13 +6,15 @@ import imaplib
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from doors import FrontDoor
 from test_mail_servers import imap, subject
 
+from gatepost.activemanager.etcd.registry import EtcdRegistry
+from gatepost.configuration.settings import EtcdSettings
 from gatepost.lab.servers.etcd import EtcdCluster
 from gatepost.lab.toml_text import Table
 
@@ -86,3 +88,30 @@ def test_a_reload_follows_to_another_prefix(pair: tuple[FrontDoor, FrontDoor]) -
     second.process.signal(signal.SIGHUP)
     until_home(second, "MBX-01")
     assert home(first) == "MBX-02"
+
+
+def test_a_change_of_the_organization_is_told_to_all_machines(
+    pair: tuple[FrontDoor, FrontDoor], own_cluster: EtcdCluster
+) -> None:
+    """By the number that the shell counts up; each front end reads its file once for it."""
+    with closing(EtcdRegistry(EtcdSettings(own_cluster.urls, "/gatepost/contoso"))) as registry:
+        for version in (4, 5):
+            registry.set_organization_version(version)
+            for door in pair:
+                until(lambda door=door, version=version: version in seen(door), f"version {version} is followed")
+    time.sleep(0.5)
+    for door in pair:
+        assert seen(door) == [4, 5]
+        assert home(door) == "MBX-01"
+
+
+def seen(door: FrontDoor) -> list[int]:
+    """The versions of the organization that the log says were followed."""
+    return [event["version"] for event in door.process.events("organization.changed")]
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SEEN_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)

@@ -121,7 +121,7 @@ async def test_a_change_by_another_process_is_seen_in_time(tmp_path: Path) -> No
     told: asyncio.Queue[RegistryView] = asyncio.Queue()
     watch.on_change(told.put_nowait)
     watch.start()
-    assert told.get_nowait().active["DB01"].epoch == 1
+    assert (await asyncio.wait_for(told.get(), SEEN_SECONDS)).active["DB01"].epoch == 1
     lines = await asyncio.to_thread(finish, start(ACTIVATOR, path, "MBX-01", 1))
     assert lines == ["2"]
     view = await asyncio.wait_for(told.get(), SEEN_SECONDS)
