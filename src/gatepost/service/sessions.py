@@ -26,6 +26,7 @@ async def find(workers: Sequence[WorkerProcess], request: SessionsRequest, serve
     """The sessions of these workers that match, at most `limit` of them as entries."""
     limit = max(0, min(request.limit, MAX_LISTED))
     wanted = SessionsRequest(request.wanted, limit)
+    workers = [worker for worker in workers if worker.serves]
     answers = await asyncio.gather(*(worker.ask(wanted, FIND_SECONDS) for worker in workers))
     sessions: list[dict[str, Any]] = []
     protocols: dict[str, int] = {}
@@ -33,7 +34,7 @@ async def find(workers: Sequence[WorkerProcess], request: SessionsRequest, serve
     total = 0
     for worker, answer in zip(workers, answers, strict=True):
         if not isinstance(answer, SessionsReply):
-            missing.append(worker.pid)
+            missing += [worker.pid] if worker.serves else []  # one that has ended has no sessions any more
             continue
         total += answer.total
         sessions += [entry | {"worker": worker.pid} for entry in answer.sessions[: limit - len(sessions)]]
@@ -47,13 +48,22 @@ async def kick(workers: Sequence[WorkerProcess], request: Kick, server: str) -> 
     if request.wanted.is_empty and not request.everything:
         return Kicked([], server, error="no session is named", request=request.request)
     seconds = max(0.0, min(request.seconds, MAX_KICK_SECONDS))
-    wanted = Kick(request.wanted, request.reason, seconds)
-    answers = await asyncio.gather(*(worker.ask(wanted, seconds + PATIENCE_SECONDS) for worker in workers))
-    outcomes: list[tuple[str, str]] = []
-    missing: list[int] = []
-    for worker, answer in zip(workers, answers, strict=True):
-        if isinstance(answer, Kicked):
-            outcomes += answer.outcomes
-        else:
-            missing.append(worker.pid)
+    workers = [worker for worker in workers if worker.serves]
+    answers = await asyncio.gather(*(_kick_one(worker, request, seconds) for worker in workers))
+    outcomes = [pair for answer in answers if answer is not None for pair in answer]
+    missing = [worker.pid for worker, answer in zip(workers, answers, strict=True) if answer is None]
     return Kicked(outcomes, server, missing, request=request.request)
+
+
+async def _kick_one(worker: WorkerProcess, request: Kick, seconds: float) -> list[tuple[str, str]] | None:
+    """One worker's outcomes, None: it did not answer. If it ends meanwhile, the kernel has closed what it had."""
+    wanted = SessionsRequest(request.wanted, MAX_LISTED)
+    before = await worker.ask(wanted, FIND_SECONDS)
+    answer = await worker.ask(Kick(request.wanted, request.reason, seconds), seconds + PATIENCE_SECONDS)
+    if isinstance(answer, Kicked):
+        return answer.outcomes
+    if worker.serves:
+        return None
+    return [
+        (str(entry["session"]), "closed") for entry in (before.sessions if isinstance(before, SessionsReply) else ())
+    ]

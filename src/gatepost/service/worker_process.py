@@ -95,6 +95,11 @@ class WorkerProcess:
             return f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"killed by {-code}"
         return f"exit status {code}"
 
+    @property
+    def serves(self) -> bool:
+        """Whether it has, or may have, clients."""
+        return self.state is State.READY or self.state is State.DRAINING
+
     def drain(self, seconds: float, patience: float) -> None:
         """Has the worker end within `seconds`; kills it `patience` seconds after that."""
         if self.state is State.ENDED:
@@ -122,7 +127,7 @@ class WorkerProcess:
 
     async def ask(self, message: SessionsRequest | Kick, seconds: float) -> SessionsReply | Kicked | None:
         """The worker's answer, or None when there is none within `seconds`, or none will come."""
-        if self.state is not State.READY and self.state is not State.DRAINING:
+        if not self.serves:
             return None
         number = next(self._requests)
         answer = self._asked[number] = self._loop.create_future()
