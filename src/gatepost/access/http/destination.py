@@ -26,7 +26,7 @@ class Destination:
 
     __slots__ = (
         "_origins", "_peer_lines", "fault", "host", "inner", "inner_origin", "outer", "peer", "pool", "response_lines",
-        "server", "target", "tell_at", "with_header",
+        "server", "target", "tell_at", "tells_epoch", "with_header",
     )  # fmt: skip
 
     def __init__(self, target: Target, server: Server, front_end: str, pool: Pool) -> None:
@@ -39,6 +39,7 @@ class Destination:
         self.pool = pool
         self.tell_at = 0.0
         """When the health service is to hear again that the server answers, in the loop's time."""
+        self.tells_epoch = server.sign_in.send_epoch and not target.peer
         self.with_header = server.sign_in.http is HttpSignIn.HEADER
         self.host = url.netloc.rpartition("@")[2].encode("ascii", "ignore")
         self.outer = quote(directory.path.rstrip("/"), safe="/~!$&'()*+,=:@").encode()

@@ -13,13 +13,14 @@ from gatepost.access.http import choosing, request_head
 from gatepost.access.http.choosing import Choice
 from gatepost.access.http.connection import Upgraded
 from gatepost.access.http.event_stream import EventStream, event_stream
+from gatepost.access.http.movable import Movable
 from gatepost.access.http.redirects import redirect
-from gatepost.access.http.refusable import Refusable
 from gatepost.access.http.refusals import status_of
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
 from gatepost.routing.outcome import Cause, Proxy, Redirect, Refuse, Serve, Target
 from gatepost.wire.activesync import follows_451
+from gatepost.wire.fencing import MISDIRECTED
 from gatepost.wire.http_body import LAST_CHUNK, chunk
 from gatepost.wire.http_fields import passed_value
 from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
@@ -27,15 +28,7 @@ from gatepost.wire.http_head import END, HeadFault, ResponseReader, upgradable
 if TYPE_CHECKING:
     from gatepost.access.http.asked import Asked
     from gatepost.access.http.client_leg import HttpClientLeg
-    from gatepost.access.http.pool import Pool
     from gatepost.access.http.server_leg import HttpServerLeg
-    from gatepost.access.http.slots import Slots
-
-REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH", b"PUT", b"DELETE"})
-"""Methods that may be sent again when a kept connection turns out to be closed (RFC 9110 section 9.2.2)."""
-
-SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH"})
-"""Those of them that change nothing (RFC 9110 section 9.2.1)."""
 
 TELL_SECONDS = 1.0
 """Between two words to the health service that a server answers; a failure is told at once, and the next answer too."""
@@ -44,12 +37,11 @@ _HTTPS = Protocol.HTTPS
 _NOT_OURS = (Redirect, Refuse)
 
 
-class Exchange(Refusable):
+class Exchange(Movable):
     """One request and its response. `over` is set when nothing may happen for it any more."""
 
     __slots__ = (
-        "_again", "_choice", "_framing", "_has_slot", "_head", "_keep", "_server_slow", "_status", "_waits_for",
-        "collected", "over", "sent_at", "stream",
+        "_framing", "_has_slot", "_head", "_keep", "_server_slow", "_status", "sent_at", "stream",
     )  # fmt: skip
 
     def __init__(self, leg: HttpClientLeg, asked: Asked) -> None:
@@ -61,20 +53,23 @@ class Exchange(Refusable):
         """When the request went to the server, the loop's time."""
         self.stream: EventStream | None = None
         """The response, if it is one that ends only when somebody ends it."""
-        self.collected: bytes | None = None
-        """The whole body, where it was wanted before the decision."""
-        self._choice: Choice | None = None
+        self.collected = None
+        self._choice = None
         self._extra = b""
         self._server = None
         self._head = b""
         self._again = 0
+        self._asked_anew = False
+        self._patience = None
+        self._replay = None
+        self._replay_size = 0
         self._framing = Framing.AS_IS
         self._keep = True
         self._response_begun = False
         self._server_slow = False
         self._status = 0
         self._has_slot = False
-        self._waits_for: Slots | Pool | None = None
+        self._waits_for = None
 
     @property
     def takes_body(self) -> bool:
@@ -92,6 +87,10 @@ class Exchange(Refusable):
         """`identity` and `mailbox` are known: find the server."""
         leg = self.leg
         mailbox = self.mailbox
+        moving = leg.door.parking.moving
+        if moving and mailbox.database in moving:
+            self.park()
+            return
         route = self.asked.route
         if self.asked.kind is PathClass.DEVICE:
             version = passed_value(leg.reader.passed, b"ms-asprotocolversion")
@@ -193,6 +192,8 @@ class Exchange(Refusable):
                 self._again = 1
                 self.decide()
                 return
+            if self._await_new_home():
+                return
         cause = Cause.NO_ANSWER if refused else Cause.BUSY
         self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
 
@@ -226,20 +227,12 @@ class Exchange(Refusable):
         self.sent_at = leg.door.loop.time()
         server.begin(self)
         server.transport.write(self._head)
+        if self._replay:
+            for payload, last in self._replay:
+                self._send_body(server, payload, last=last)
         if leg.body is not None:
+            self._keep_body()
             leg.pump()
-
-    def request_body(self, payload: bytes, *, last: bool) -> None:
-        """A piece of the request's body."""
-        server = self._server
-        assert server is not None
-        if self.leg.reader.chunked:
-            if payload:
-                server.transport.write(chunk(payload))
-            if last:
-                server.transport.write(LAST_CHUNK)
-        else:
-            server.transport.write(payload)
 
     # --- the response
 
@@ -257,6 +250,9 @@ class Exchange(Refusable):
         leg = self.leg
         status = self._status = reader.status
         destination = self.destination
+        if status == MISDIRECTED and not destination.peer:
+            self._misdirected()
+            return False
         now = leg.door.loop.time()
         if now >= destination.tell_at:
             destination.tell_at = now + TELL_SECONDS
@@ -358,6 +354,10 @@ class Exchange(Refusable):
             self._tell_failure(reason)
             if lost is not None and self._may_repeat() and self._try_next():
                 return
+            if lost is not None and not self._again and self._may_run_twice():
+                self._again = 1
+                if self._await_new_home():
+                    return
             cause = None if bad else Cause.NO_ANSWER
             self.refuse(502 if bad else 503, f"{self.destination.server.name}: {reason}", cause=cause)
 
@@ -376,41 +376,6 @@ class Exchange(Refusable):
 
     # --- the database has moved, or an operator ends the connection
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its turn, or for a connection to a server."""
-        return self._waits_for is not None
-
-    def waits_for(self, pool: Pool) -> bool:
-        """Whether it is this pool that it wants a connection of."""
-        return self._waits_for is pool
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether the request is at a server, and its response not begun."""
-        return self._server is not None and not self._response_begun
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the response has begun."""
-        return self._response_begun
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether it may be sent to another server, whatever came of it at this one."""
-        return self.leg.reader.method in SAFE and self._may_repeat()
-
-    def go_elsewhere(self) -> None:
-        """What this server would answer is of no use: go to where the mailbox is now."""
-        if self._waits_for is not None:
-            self._waits_for.give_up(self)
-            self._waits_for = None
-        server, self._server = self._server, None
-        if server is not None:
-            server.abandon()
-        self._choice = None
-        self.decide()
-
     def end_stream(self) -> None:
         """End the response where the client takes it for complete and asks again."""
         leg = self.leg
@@ -422,10 +387,6 @@ class Exchange(Refusable):
         """Let the client see that its response is not complete."""
         self.end()
         self.leg.abort(reason)
-
-    def _may_repeat(self) -> bool:
-        reader = self.leg.reader
-        return reader.method in REPEATABLE and not reader.length and not reader.chunked
 
     def end(self) -> None:
         """Nothing more may happen for this exchange; a connection with an open request is closed."""

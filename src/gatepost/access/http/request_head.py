@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access.http.basic import basic_line, name_line
+from gatepost.wire.fencing import http_lines
 from gatepost.wire.http_head import HeadFault
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
     if destination.peer:
         assert leg.door.peers is not None  # the destination says so
         parts.append(leg.door.peers.assertion_line(identity, request_id, destination.target, leg))
+    if destination.tells_epoch and exchange.database and exchange.epoch:
+        parts.append(http_lines(exchange.database, exchange.epoch))
     if len(kept) > 2 or b"authorization" not in kept:  # most have it and Host alone
         _add_kept(parts, leg, destination)
     parts.append(leg.door.via_line)
