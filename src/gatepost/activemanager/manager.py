@@ -101,7 +101,8 @@ class Manager:
         match event:
             case Probed():
                 key = event.server, event.service
-                look = self.seen.probed(key, event.sight, event.reason, event.started, now)
+                self.seen.probed(key, event.sight, event.reason, event.started, now)
+                look = False  # the next tick is soon, and a thousand probes a second are not worth as many looks
             case Viewed(view):
                 self._viewed(view, now)
             case Asked():
@@ -167,12 +168,18 @@ class Manager:
         self._observed_in_term = lease.term
         if changes:
             self._out.put(Observe(tuple(changes), lease))
+        restless = self.seen.failed_servers(now) | view.words.keys()
+        calm = self._settings.move_back_seconds <= 0
         for database in self._organization.databases.values():
             if len(self._tasks) >= self._settings.moves_at_once:
                 return
             active = view.active.get(database.name)
-            if active is not None and database.name not in self._tasks and not self._is_old_news(active, now):
-                self._consider(database, active, view, now)
+            if active is None or database.name in self._tasks or self._is_old_news(active, now):
+                continue
+            if calm and active.server not in restless and database.name not in self._foreign:
+                self._out.settled(f"held {database.name}")  # as nearly all are, nearly always
+                continue
+            self._consider(database, active, view, now)
 
     def _is_old_news(self, active: ActiveCopy, now: float) -> bool:
         epoch, until = self._awaited.get(active.database, (0, 0.0))

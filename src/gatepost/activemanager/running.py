@@ -31,7 +31,7 @@ from gatepost.configuration.settings import Configuration, FrontEnd
 
 T = TypeVar("T")
 
-TICK_SECONDS = 0.2
+TICK_SECONDS = 0.1
 LEASE_THREADS = 3
 """Calls about the lease have threads of their own: a change that hangs must not keep it from being renewed."""
 ANSWER = 0.5

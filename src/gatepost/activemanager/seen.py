@@ -107,12 +107,12 @@ class Seen:
         """What is seen of these means nothing: they are in maintenance."""
         self._muted = servers
 
-    def probed(self, key: Key, sight: Sight, reason: str, started: float, now: float) -> bool:
-        """Take a probe's result; whether the service is otherwise than after the probe before."""
+    def probed(self, key: Key, sight: Sight, reason: str, started: float, now: float) -> None:
+        """Take a probe's result."""
         service = self._services.get(key)
         if service is None or started < self._resumed:
-            return False
-        before, service.seen = (service.seen, service.ill_from is None), True
+            return
+        service.seen = True
         if sight is Sight.WELL:
             if service.ill_from is not None or service.well_at is None:
                 service.well_from = now
@@ -127,7 +127,6 @@ class Seen:
                 service.refused_from = now if sight is Sight.REFUSED else None
             elif sight is not Sight.REFUSED:
                 service.refused_from = None
-        return before != (True, service.ill_from is None)
 
     def slept(self, now: float) -> None:
         """This process did not run for a while: nothing is known of that time, and no silence in it counts."""
@@ -168,6 +167,10 @@ class Seen:
             return {}
         services = self._by_server.get(server, {})
         return {word: service.reason for word, service in services.items() if self._has_failed(service, now)}
+
+    def failed_servers(self, now: float) -> set[str]:
+        """The servers of which a service has failed."""
+        return {key[0] for key, s in self._services.items() if self._has_failed(s, now) and key[0] not in self._muted}
 
     def undecided(self, server: str, now: float) -> bool:
         """Whether it is too soon to tell if `server` works: a service was not seen yet, or has begun to fail."""
