@@ -68,9 +68,13 @@ class WorkerProcess:
             # -P: the current folder is no place to import from, least of all as root.
             command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments]
             # A process group of its own: Ctrl-C in a terminal reaches the supervisor only, which then drains.
-            self._process = subprocess.Popen(  # noqa: S603 - every word of the command is ours
-                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - every word of the command is ours
+                    command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0
+                )
+            except OSError:
+                ours.close()
+                raise
         self.pid = self._process.pid
         try:
             self._pidfd = os.pidfd_open(self.pid)
