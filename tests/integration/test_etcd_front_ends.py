@@ -77,6 +77,26 @@ def test_users_sign_in_while_the_cluster_has_no_majority(
     until_home(second, "MBX-01")
 
 
+def test_workers_that_start_while_there_is_no_majority_go_on_from_what_was_known(
+    pair: tuple[FrontDoor, FrontDoor], own_cluster: EtcdCluster
+) -> None:
+    """Also of a service that is started then: an operator who restarts things in an outage does not make it worse."""
+    first, second = pair
+    first.command("database", "activate", "DB01", "--server", "MBX-02")
+    until_home(second, "MBX-02")
+    known = next(Path(second.front_end["registry"]).parent.glob("registry-known-*.json"))
+    until(lambda: '["DB01", "MBX-02", 2]' in known.read_text(), "the move is remembered", 15.0)
+    for member in own_cluster.members:
+        member.kill()
+    second.process.stop()
+    second.process.start()
+    second.process.wait_ready()
+    assert home(second) == "MBX-02"
+    own_cluster.start()
+    first.command("database", "activate", "DB01", "--server", "MBX-01")
+    until_home(second, "MBX-01")
+
+
 def test_a_reload_follows_to_another_prefix(pair: tuple[FrontDoor, FrontDoor]) -> None:
     """Workers hold the registry that they were started with, so others are started."""
     first, second = pair
@@ -110,8 +130,8 @@ def seen(door: FrontDoor) -> list[int]:
     return [event["version"] for event in door.process.events("organization.changed")]
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SEEN_SECONDS
+def until(holds: Callable[[], bool], what: str, seconds: float = SEEN_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from pathlib import Path
 
 from gatepost.activemanager.port import OwnedRegistry, OwnedRegistryWatch
 from gatepost.activemanager.sqlite import SqliteRegistry
@@ -43,10 +44,18 @@ def open_registry(front_end: FrontEnd, seconds: float = OPERATION_SECONDS) -> Ow
     return SqliteRegistry(front_end.registry)
 
 
-def watch_registry(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> OwnedRegistryWatch:
-    """A watch on the registry for `loop`, not yet started."""
+def watch_registry(
+    front_end: FrontEnd, loop: asyncio.AbstractEventLoop, *, remembers: bool = True
+) -> OwnedRegistryWatch:
+    """A watch on the registry for `loop`, not yet started.
+
+    If it `remembers`, what is known of a registry on other machines is kept in a file beside `front_end.registry`: for
+    workers, which that folder belongs to.
+    """
     if front_end.etcd is not None:
+        from gatepost.activemanager.etcd.remembered import Remembered
         from gatepost.activemanager.etcd.watch import EtcdRegistryWatch
 
-        return EtcdRegistryWatch(front_end.etcd, loop)
+        path = Path(front_end.registry).with_name(f"registry-known-{front_end.server}.json")
+        return EtcdRegistryWatch(front_end.etcd, loop, remembered=Remembered(path) if remembers else None)
     return SqliteRegistryWatch(front_end.registry, loop)

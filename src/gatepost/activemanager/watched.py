@@ -77,6 +77,12 @@ class WatchedView:
             self._failed = False
             self.log.info("registry.available", registry=self._where)
 
+    def recall(self, view: RegistryView, heard: float) -> None:
+        """What was known as of `heard`, before this process began; nothing where there is a view already."""
+        if not self.known.is_set():
+            self._heard = heard
+            self.take(view)
+
     def lost(self, reason: str) -> None:
         """The registry cannot be heard of any more; logged once."""
         if not self._failed:

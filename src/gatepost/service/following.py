@@ -105,7 +105,7 @@ class _EtcdVersions:
     """The number in etcd."""
 
     def __init__(self, front_end: FrontEnd, changed: Callable[[int], None]) -> None:
-        self._watch = watch_registry(front_end, asyncio.get_running_loop())
+        self._watch = watch_registry(front_end, asyncio.get_running_loop(), remembers=False)
         self._watch.on_change(lambda view: changed(view.organization_version))
 
     def first(self, _since: float) -> int | None:

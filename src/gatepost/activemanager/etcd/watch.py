@@ -23,6 +23,7 @@ from gatepost.activemanager.etcd.client import EtcdClient, EtcdFault
 from gatepost.activemanager.etcd.keyspace import Keyspace
 from gatepost.activemanager.etcd.layout import Found, Json, Layout, encoded, key_value, range_end
 from gatepost.activemanager.etcd.picture import BadValue, Picture
+from gatepost.activemanager.etcd.remembered import Remembered
 from gatepost.activemanager.port import RegistryUnavailable, RegistryView
 from gatepost.activemanager.watched import WatchedView
 from gatepost.configuration.settings import EtcdSettings
@@ -33,6 +34,8 @@ QUIET_CONFIRMATIONS = 3
 """So many may be missed before the view counts as old: a member that stands still costs one or two."""
 BEHIND_SECONDS = 0.5
 """A change that was confirmed is in the stream within milliseconds; after this time the stream is taken for dead."""
+RECALL_SECONDS = 1.5
+"""A worker that starts takes what is remembered when etcd has said nothing for so long; it answers within 0.1 s."""
 OPEN_SECONDS = 2.0
 """Until a member says that it has begun the stream."""
 LONGEST_PAUSE_SECONDS = 1.0
@@ -43,7 +46,11 @@ class EtcdRegistryWatch:
     """The `OwnedRegistryWatch` of a worker, on its event loop."""
 
     def __init__(
-        self, settings: EtcdSettings, loop: asyncio.AbstractEventLoop, interval: float = CONFIRM_SECONDS
+        self,
+        settings: EtcdSettings,
+        loop: asyncio.AbstractEventLoop,
+        interval: float = CONFIRM_SECONDS,
+        remembered: Remembered | None = None,
     ) -> None:
         self._settings = settings
         self._loop = loop
@@ -57,7 +64,9 @@ class EtcdRegistryWatch:
         """Set with each new revision."""
         self._hurry = asyncio.Event()
         """Set when somebody does not want to wait for the next confirmation."""
+        self._remembered = remembered
         self._task: asyncio.Task[None] | None = None
+        self._recalling: asyncio.TimerHandle | None = None
 
     @property
     def view(self) -> RegistryView:
@@ -77,6 +86,7 @@ class EtcdRegistryWatch:
         """As `OwnedRegistryWatch.start`."""
         if self._task is None:
             self._task = self._loop.create_task(self._run(), name="follow etcd")
+            self._recalling = self._loop.call_later(RECALL_SECONDS, self._recall)
 
     async def first_view(self, seconds: float) -> bool:
         """As `OwnedRegistryWatch.first_view`."""
@@ -96,6 +106,19 @@ class EtcdRegistryWatch:
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if self._recalling is not None:
+            self._recalling.cancel()
+
+    def _recall(self) -> None:
+        known = self._remembered.read() if self._remembered is not None else None
+        if known is not None:
+            self._watched.recall(*known)
+
+    def _heard(self, moment: float) -> None:
+        """The view is the registry's as of this moment."""
+        self._watched.heard(moment)
+        if self._remembered is not None:
+            self._remembered.write(self._watched.view, moment)
 
     async def _run(self) -> None:
         """Follow for ever. What goes wrong is logged once, and tried again."""
@@ -143,7 +166,7 @@ class EtcdRegistryWatch:
         found, revision = await keys.list(self._layout.now)
         self._picture, self._revision = self._new_picture(found), revision
         self._publish()
-        self._watched.heard(asked)
+        self._heard(asked)
 
     def _new_picture(self, found: Mapping[str, Found]) -> Picture:
         return Picture(self._layout, found, self._bad)
@@ -218,7 +241,7 @@ class EtcdRegistryWatch:
             if not await self._has_arrived(revision):
                 client.turn_away(endpoint)
                 return
-            self._watched.heard(asked)
+            self._heard(asked)
             if client.endpoint != endpoint:
                 return
 
