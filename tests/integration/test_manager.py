@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -13,7 +14,7 @@ from etcd_kit import etcd_node  # noqa: F401 - a fixture
 from manager_kit import DATABASES, MakeStage, Stage, make_stage  # noqa: F401 - a fixture
 from service_kit import is_running, until
 
-from gatepost.activemanager.port import Happened, ServerWord
+from gatepost.activemanager.port import Happened, HistoryEntry, ServerWord
 from gatepost.lab.servers.gatepost import Gatepost
 from gatepost.lab.servers.process import free_ports
 from gatepost.service.control import ServiceStatus
@@ -23,6 +24,7 @@ DETECTION_SECONDS = 3.0
 FAILOVER_SECONDS = DETECTION_SECONDS + 2.0
 """From a server's death to the next epoch."""
 ENGINES = ("embedded", "etcd")
+WRITING = ("fence", "demote", "promote")
 
 
 @pytest.fixture(params=ENGINES)
@@ -314,3 +316,65 @@ def test_the_listening_port_is_nobodys(embedded: Stage) -> None:
     with front:
         front.wait_for_event("service.started", 20.0)
         until(lambda: ask(embedded.folder / "state" / "gatepost-CAS-01.sock").manager, "its own manager, a standby")
+
+
+def broken_promises(history: list[HistoryEntry]) -> list[str]:
+    """What must never stand in a registry's history, in the registry's order."""
+    found, epochs, term, holder = [], dict.fromkeys(DATABASES, 0), 0, ""
+    for entry in sorted(history, key=lambda entry: entry.revision):
+        if entry.what is Happened.LEASED:
+            if entry.term != term + 1:
+                found.append(f"term {entry.term} after {term}")
+            term, holder = entry.term, entry.holder
+        else:
+            if entry.epoch != epochs[entry.database] + 1:
+                found.append(f"{entry.database}: epoch {entry.epoch} after {epochs[entry.database]}")
+            epochs[entry.database] = entry.epoch
+            if entry.term and (entry.term, entry.holder) != (term, holder):
+                found.append(f"{entry.database}: {entry.holder} acted in term {entry.term}, {holder} held {term}")
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_random_faults_of_real_processes_break_no_promise(stage: Stage) -> None:
+    """Twenty seconds of managers stopped, killed and started again and servers killed and hung; then all is well."""
+    chance = random.Random(4711)
+    stage.manager = {
+        "lease_seconds": 1.5, "failover_pause_seconds": 0.2, "failovers_per_hour": 1000, "retry_seconds": 0.3,
+        "site_failed_seconds": 1.0, "hooks": {kind: {"command": script(stage, kind, "")} for kind in WRITING},
+    }  # fmt: skip
+    stage.begin(3)
+    end = time.monotonic() + 20.0
+    while time.monotonic() < end:
+        manager, letter = chance.choice(stage.managers), chance.choice("AB")
+        what = chance.choice(["stop", "kill", "end", "server dies", "server hangs"])
+        if what == "stop":
+            manager.signal(signal.SIGSTOP)
+            time.sleep(chance.uniform(0.3, 4.0))
+            manager.signal(signal.SIGCONT)
+        elif what in {"kill", "end"}:
+            manager.signal(signal.SIGKILL if what == "kill" else signal.SIGTERM)
+            manager.wait(5.0)
+            manager.start()
+        elif what == "server dies":
+            stage.kill(letter)
+            time.sleep(chance.uniform(0.5, 4.0))
+            stage.dovecots[letter].start()
+        else:
+            stage.freeze(letter)
+            time.sleep(chance.uniform(0.5, 4.0))
+            stage.freeze(letter, signal.SIGCONT)
+        time.sleep(chance.uniform(0.0, 1.0))
+
+    def all_is_well() -> bool:
+        view = stage.registry.view()
+        return not view.moves and stage.all_seen_well() and stage.acting() is not None
+
+    until(all_is_well, f"all well\n{stage.logs()}", 60.0)
+    history = stage.registry.history()
+    assert broken_promises(history) == []
+    assert sum(entry.what is Happened.LEASED for entry in history) > 2
+    assert not any(event.get("exc_info") or event["event"] == "worker.fault" for event in stage.events(""))
+    stage.kill("A" if stage.active().server == stage.names["A"] else "B")
+    epoch = stage.active().epoch
+    until(lambda: stage.active().epoch == epoch + 1, "one more failover", 10.0)
