@@ -285,6 +285,20 @@ class RegistryWatchContract:
         assert await engine.watch.first_view(SEEN_SECONDS)
         assert engine.watch.stale_seconds == 0
 
+    async def test_it_can_be_asked_to_look_now(self, engine: WatchEngine) -> None:
+        """What was changed before the question is in the view after it, and told of."""
+        told: list[RegistryView] = []
+        engine.watch.on_change(told.append)
+        await asyncio.to_thread(engine.registry.activate, "DB01", "MBX-02")
+        assert await engine.watch.look_now(SEEN_SECONDS)
+        assert engine.watch.view.active["DB01"].server == "MBX-02"
+        assert told == [engine.watch.view]
+
+    async def test_asked_in_an_outage_it_says_that_it_does_not_know(self, engine: WatchEngine) -> None:
+        engine.take_away()
+        assert not await engine.watch.look_now(0.2)
+        assert engine.watch.view.active["DB01"].server == "MBX-01"
+
     async def test_an_outage_keeps_the_last_view(self, engine: WatchEngine) -> None:
         """Stale, but there; after it the present view comes by itself."""
         before = engine.watch.view

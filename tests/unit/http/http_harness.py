@@ -10,6 +10,7 @@ from typing import Any
 
 from gatepost.access.http.client_leg import HttpClientLeg
 from gatepost.access.http.door import HttpDoor
+from gatepost.access.registry_age import RegistryAge
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
@@ -162,6 +163,9 @@ class FakeLoop:
     def call_later(self, delay: float, callback: Any, *args: Any) -> Any:
         return self.call_at(self.now + delay, callback, *args)
 
+    def call_soon(self, callback: Any, *args: Any) -> Any:
+        return asyncio.get_running_loop().call_soon(callback, *args)
+
     async def create_connection(
         self, factory: Any, host: str, port: int, ssl: Any = None, server_hostname: str | None = None
     ) -> tuple[Any, Any]:
@@ -240,6 +244,20 @@ class FakeRouter:
     def __init__(self, world: World) -> None:
         self.world = world
         self.remembered: dict[Any, Decision] = {}
+        self.looks = 0
+        """How often the registry was asked anew."""
+        self.when_asked: Any = lambda: None
+        """What is found out then."""
+        self.age = RegistryAge(300.0, look=self._look)
+        self.forgotten: list[str] = []
+
+    async def _look(self, seconds: float) -> bool:
+        self.looks += 1
+        self.when_asked()
+        return True
+
+    def forget(self, database: str) -> None:
+        self.forgotten.append(database)
 
     @property
     def view(self) -> RegistryView:
