@@ -150,11 +150,11 @@ def served(tmp_path: Path) -> Iterator[Path]:
 
     async def begin() -> None:
         made.append(operators.OperatorsSocket(configuration, FakeService(), cast(Any, CapturingLogger())))
-        ready.set()
 
     def run() -> None:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(begin())
+        loop.call_soon(ready.set)  # not before: a stop that comes before it runs for good would be forgotten
         loop.run_forever()
 
     thread = threading.Thread(target=run)
