@@ -38,6 +38,10 @@ _SELECTING = frozenset({b"SELECT", b"EXAMINE"})
 _ATTENTIVE = frozenset({b"SELECT", b"EXAMINE", b"ENABLE"})
 """Commands whose untagged answers matter."""
 _SEARCHING = frozenset(b"SEARCH SORT THREAD UID ESEARCH".split())
+_AT_ONCE = frozenset(word + end for w in (b"NOOP", b"CHECK") for word in (w, w.lower()) for end in (b"\r\n", b"\n"))
+"""Commands without arguments and without consequences, as they are sent behind their tag."""
+_PLAIN = frozenset(word for w in b"FETCH STORE SEARCH UID STATUS LIST COPY MOVE".split() for word in (w, w.lower()))
+"""Commands whose consequences all show in a few words of their line."""
 _MODSEQ_WORDS = (b"MODSEQ", b"EDSINCE", b"CONDSTORE", b"QRESYNC")
 """What makes a server tell modification sequences from then on (RFC 7162 section 3.1), CHANGEDSINCE among them."""
 
@@ -105,6 +109,21 @@ def command(line: bytes) -> Command | None:
             begun.mailbox = name[1]
             begun.known_parameters = name[2] is None or _PARAMETERS.match(name[2]) is not None
     return begun
+
+
+def is_harmless(line: bytes) -> bool:
+    """Whether a command of one line, without its tag, is one that changes nothing in `SessionNotes`; told at a glance.
+
+    False where a longer look may still find that it is.
+    """
+    if line in _AT_ONCE:
+        return True
+    if line.partition(b" ")[0] not in _PLAIN or b"{" in line:
+        return False
+    upper = line.upper()
+    return not (
+        b"MODSEQ" in upper or b"EDSINCE" in upper or b"RETURN" in upper or b"CONDSTORE" in upper or b"QRESYNC" in upper
+    )
 
 
 class SessionNotes:

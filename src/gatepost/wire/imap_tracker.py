@@ -21,7 +21,16 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from gatepost.wire.imap_session import FATAL, MAX_TAG, Command, ImapSession, Selected, SessionNotes, command
+from gatepost.wire.imap_session import (
+    FATAL,
+    MAX_TAG,
+    Command,
+    ImapSession,
+    Selected,
+    SessionNotes,
+    command,
+    is_harmless,
+)
 from gatepost.wire.imap_syntax import LITERAL_DIGITS, QUOTED
 
 MAX_COMMAND = 65536
@@ -30,6 +39,8 @@ MAX_HEAD = 4096
 """Bytes of a server's line that are read, for the flags of a mailbox; of the rest only the end is looked at."""
 MAX_OPEN = 256
 """Commands under way at once; clients send a handful ahead."""
+MAX_AT_ONCE = 8192
+"""Bytes of an answer that is looked at in one piece."""
 
 _TAIL = 32
 """Bytes at a line's end in which an announced literal shows."""
@@ -42,9 +53,6 @@ _STATUS = re.compile(rb"(?:\* (?:OK|NO|BAD|BYE|PREAUTH)(?![^ \r\n])|[^*])", re.I
 _TAGGED = re.compile(rb"[^ \r\n*+]+ (OK|NO|BAD)(?![^ \r\n])(?: \[([A-Z-]+))?", re.IGNORECASE)
 _HOP = re.compile(rb'[^\r\n{}]*\r?\n\* [0-9]{1,10} FETCH [^\r\n{}"]*[ (]\{([0-9]{1,10})\}\r\n').match
 """From the end of one literal to the begin of the next: what the download of a mailbox consists of."""
-
-_AT_ONCE = frozenset(word + end for w in (b"NOOP", b"CHECK") for word in (w, w.lower()) for end in (b"\r\n", b"\n"))
-"""Commands without arguments and without consequences, as they are sent behind their tag."""
 
 
 class Boundary(Enum):
@@ -226,13 +234,7 @@ class ImapTracker:
         line = self._line
         if line is not None:
             at = line.find(b" ") + 1
-            if (
-                line[at:] in _AT_ONCE
-                and data.startswith(line[:at] + b"OK ")
-                and data.find(b"\n") == len(data) - 1
-                and line[: at - 1].isalnum()
-                and at <= MAX_TAG
-            ):
+            if self._is_answer(data, line[:at], line[at:]):
                 self._line = None
                 self._calm = True
                 return
@@ -243,6 +245,21 @@ class ImapTracker:
         elif not self._lost:
             self._read_server(data)
 
+    @staticmethod
+    def _is_answer(data: bytes, tag: bytes, command: bytes) -> bool:
+        """Whether `data` is all of the answer to a usual command, so that nobody need read the two.
+
+        `tag` is with its space. Says so only where the long way would come to the same.
+        """
+        last = data.rfind(b"\n", 0, -1) + 1
+        if not data.startswith(tag + b"OK ", last) or len(data) > MAX_AT_ONCE or data[-1] != 10:
+            return False
+        if not tag[:-1].isalnum() or len(tag) > MAX_TAG:
+            return False
+        if last and (b"}" in data or data.startswith(tag) or data.find(b"\n" + tag) != last - 1):
+            return False
+        return is_harmless(command)
+
     def _read_server(self, data: bytes) -> None:
         self._calm = False
         at, size = self._server_left, len(data)
@@ -252,7 +269,9 @@ class ImapTracker:
                 if self._after_literal and not self._tail:
                     found = _HOP(data, at)
                     if found is not None:
-                        at = self._skip(found.end(), int(found[1]), size)
+                        at = found.end() + int(found[1])
+                        if at > size:
+                            self._server_left = at - size
                         continue
                 elif not self._mid:
                     ahead = self._ahead(data, at)
