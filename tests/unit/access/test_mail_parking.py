@@ -217,7 +217,7 @@ class Look:
     def __init__(self, s: Stage, server: str = NEW, epoch: int = 2) -> None:
         self.number = 0
         self._found = (s, server, epoch)
-        s.router.age = RegistryAge(300.0, look=self)  # type: ignore[arg-type]
+        s.router.age = RegistryAge(300.0, look=self)
 
     async def __call__(self, _seconds: float) -> bool:
         self.number += 1
@@ -332,7 +332,7 @@ async def hang(s: Stage, number: int) -> list[asyncio.Future[bytes]]:
     """So many sign-ins at a server that never greets; the first three have their turn."""
     s.servers[OLD].greeting = None
     port = await s.listen()
-    answers = []
+    answers: list[asyncio.Future[bytes]] = []
     for _ in range(number):
         client = await s.connect(port)
         await client.line()
