@@ -474,7 +474,7 @@ class MailClientLeg(asyncio.Protocol):
             "client": self._address[0],
             "user": self._user,
             "database": self.database,
-            "server": self.server,
+            "server": "" if self.phase is Phase.LEAVING else self.server,
             "epoch": self.epoch,
             **times(self._door.loop.time() - self._since),
         }

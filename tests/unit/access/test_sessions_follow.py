@@ -78,8 +78,8 @@ async def test_a_half_sent_command_is_waited_for(sent: bytes) -> None:
         client = await signed_in(s)
         client.writer.write(sent)
         await until(lambda: s.door.relaying and next(iter(s.door.relaying)).bytes_seen >= len(sent))
-        moving = Moving(s)
-        await asyncio.sleep(0.4)
+        moving = Moving(s, forced=1.0)
+        await asyncio.sleep(0.3)
         assert s.door.sessions()[0]["phase"] == "relaying"
         assert not moving.outcomes.done()
         client.writer.write(rest)

@@ -236,6 +236,8 @@ class HttpConnection(asyncio.Protocol):
     def describe(self) -> dict[str, Any]:
         """One entry of `sessions`."""
         under_way: Upgraded | Exchange | Collected | None = self.upgraded or self.exchange
+        if self.relay is not None and self.relay.ended:
+            under_way = None  # the client has yet to close
         return {
             "session": self.session,
             "protocol": "https" if self.tls else "http",
