@@ -87,7 +87,7 @@ class MailDoor:
         self.log = log
         self.loop = asyncio.get_running_loop()
         limits = self.limits
-        self.parking = parking or Parking(self.loop, router.view, limits.parked)
+        self.parking = parking if parking is not None else Parking(self.loop, router.view, limits.parked)
         """Where sign-ins wait for their database."""
         self.turns = turns or SignInTurns(self.loop, limits.sign_ins_per_server, limits.parked)
         """When it is their turn at a server. Both are shared with other doors."""

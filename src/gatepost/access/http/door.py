@@ -97,7 +97,8 @@ class HttpDoor:
         """Which servers are up."""
         self.stores_fault = stores_fault
         """Why nobody can be signed in or routed now; empty: all is well."""
-        self.parking = parking or Parking(loop, router.view, configuration.front_end.limits.parked)
+        limit = configuration.front_end.limits.parked
+        self.parking = parking if parking is not None else Parking(loop, router.view, limit)
         """Where requests wait for their database; shared with other doors."""
         self.draining = False
         self.response_rules = response_rules()
