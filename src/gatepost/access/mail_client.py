@@ -15,7 +15,7 @@ from gatepost.access.mail_sign_in import Introduction
 from gatepost.access.sessions import times
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
-from gatepost.relay.noting import Notes
+from gatepost.relay.noting import ImapTails, Notes
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Proxy, Serve, Target
 from gatepost.wire.events import (
@@ -31,6 +31,8 @@ from gatepost.wire.events import (
 )
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.proxy_protocol import ProxyHeader
+
+GONE = "the mailbox server has gone, please connect again"
 
 if TYPE_CHECKING:
     from gatepost.access.mail_door import MailDoor
@@ -321,6 +323,7 @@ class MailClientLeg(asyncio.Protocol):
         self.ends = door.notes() if carry_over is None else None
         watch = self.ends if carry_over is None else carry_over.tracker
         self.relay = Relay(self._transport, leg.transport, self._relay_ended, watch)
+        self.relay.last_words = self._server_went
         if carry_over is not None:
             carry_over.joined(self.relay, capabilities or b"", signed_in.rest)
         door.pending.discard(self)
@@ -390,6 +393,11 @@ class MailClientLeg(asyncio.Protocol):
             farewell = self._door.farewell(f"[UNAVAILABLE] {text}") if self.at_boundary() else b""
         self.phase = Phase.LEAVING
         relay.leave(reason, farewell)
+
+    def _server_went(self) -> bytes:
+        """The words for a server that is gone without any: a client takes them better than a connection cut."""
+        ends = self.ends
+        return ends.farewell(GONE) if isinstance(ends, ImapTails) and not ends.is_over else b""
 
     def at_boundary(self) -> bool:
         """Whether a relayed session may be ended, after a moment of silence, without cutting anything."""

@@ -10,6 +10,7 @@ from gatepost.wire.boundaries import (
     WebSocketFrames,
     imap_at_rest,
     imap_farewell,
+    imap_is_over,
     kept,
     pop3_at_rest,
     pop3_deletes,
@@ -61,6 +62,11 @@ class ImapTails(_Tails):
     def farewell(self, text: str) -> bytes:
         """What the client is told, nothing where it could not be understood."""
         return imap_farewell(text.encode(), self.client_tail, self.server_tail)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has said its own goodbye, by itself or because the client asked for it."""
+        return imap_is_over(self.client_tail, self.server_tail)
 
 
 class Pop3Tails(_Tails):

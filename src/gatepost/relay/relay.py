@@ -94,7 +94,7 @@ class _Leg(asyncio.Protocol):
         relay, other = self.relay, self.other
         if relay.parted is not None:
             return False
-        relay.half_closed(f"{self.name} closed")
+        relay.half_closed(f"{self.name} closed", by=self)
         if self.name == "server" or other.lost:
             return False
         if not (other.transport.can_write_eof() and self.transport.can_write_eof()):
@@ -154,7 +154,8 @@ class Relay:
     """
 
     __slots__ = (
-        "_client", "_ending", "_loop", "_on_end", "_quiet_since", "_seen", "_server", "_watch", "parted", "reason",
+        "_client", "_ending", "_loop", "_on_end", "_quiet_since", "_seen", "_server", "_server_went", "_watch",
+        "last_words", "parted", "reason",
     )  # fmt: skip
 
     def __init__(
@@ -180,6 +181,10 @@ class Relay:
         self._seen = 0
         self._quiet_since = self._loop.time()
         self._ending = False
+        self._server_went = False
+        """The server ended the relay, without having been asked to."""
+        self.last_words: Callable[[], bytes] | None = None
+        """What the client is told when the server goes without a word."""
         self.reason = ""
 
     def __repr__(self) -> str:
@@ -221,9 +226,11 @@ class Relay:
         if not self.reason:
             self.reason = reason
 
-    def half_closed(self, reason: str) -> None:
+    def half_closed(self, reason: str, by: _Leg | None = None) -> None:
         """One side will say no more; the rest must go on moving or is cut after the linger time."""
         self.note(reason)
+        if not self._ending:
+            self._server_went = by is self._server
         self._ending = True
         self._quiet_since = self._loop.time()
 
@@ -352,18 +359,20 @@ class Relay:
                 parted.changer.server_lost()
                 return
             parted.changer.relay_ended()
-        self.half_closed(f"{leg.name} {'lost: ' + type(exc).__name__ if exc else 'closed'}")
+        self.half_closed(f"{leg.name} {'lost: ' + type(exc).__name__ if exc else 'closed'}", by=leg)
         if leg.other.lost:
             self._on_end(self)
             self._let_go()
-        else:
-            leg.other.transport.close()
+            return
+        if self._server_went and self.last_words is not None and (words := self.last_words()):
+            leg.other.transport.write(words)
+        leg.other.transport.close()
 
     def _let_go(self) -> None:
         """Undo the circle of references, so that all of it is freed now and not by a later search for garbage."""
         for leg in (self._client, self._server):
             leg.let_go()
-        self._watch = self.parted = None
+        self._watch = self.parted = self.last_words = None
         del self._on_end
 
     def sweep(self, now: float, idle_seconds: float, farewell: bytes) -> None:

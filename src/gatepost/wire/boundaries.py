@@ -23,6 +23,7 @@ _COMMAND = re.compile(
 )
 _TAGGED = re.compile(rb"([^ \r\n*+]+) (OK|NO|BAD)(?: |\Z)", re.IGNORECASE)
 _IDLE = re.compile(rb"[^ \r\n*+]+ IDLE", re.IGNORECASE)
+_LOGOUT = re.compile(rb"[^ \r\n*+]+ LOGOUT", re.IGNORECASE)
 _COMPRESS = re.compile(rb"([^ \r\n*+]+) COMPRESS DEFLATE", re.IGNORECASE)
 _LONG_ANSWERS = re.compile(rb"(?:RETR|TOP|CAPA)(?: .*)?|(?:LIST|UIDL) *", re.IGNORECASE)
 _WEBSOCKET_LENGTHS = {126: 2, 127: 8}
@@ -79,6 +80,11 @@ def imap_farewell(text: bytes, client: bytes, server: bytes) -> bytes:
     last = _last_line(server)
     # After any other line the rest of a literal may have to follow.
     return line if server.endswith(b"\n") and (last.startswith(b"+") or _TAGGED.match(last) or _idles(client)) else b""
+
+
+def imap_is_over(client: bytes, server: bytes) -> bool:
+    """Whether the client has asked for the end, or the server has said BYE."""
+    return _LOGOUT.match(_last_line(client)) is not None or b"* bye" in server.lower()
 
 
 def _idles(client: bytes) -> bool:

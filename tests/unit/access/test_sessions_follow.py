@@ -211,6 +211,41 @@ def _tag_of(server: MailboxServer) -> bytes:
     return next(line for line in reversed(server.lines) if b"LOGIN" in line.upper()).split()[0]
 
 
+# --- a server that goes without a word
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_a_server_that_is_gone_is_told_of(how: str) -> None:
+    """Killed, or its machine lost: the client hears BYE and UNAVAILABLE, not the bare end (field case 14)."""
+    async with stage() as s:
+        client = await signed_in(s)
+        assert (await client.tagged(b"a2 NOOP\r\n")).startswith(b"a2 OK")
+        getattr(s.servers[HERE].writers[0].transport, how)()
+        assert await client.rest() == b"* BYE [UNAVAILABLE] the mailbox server has gone, please connect again\r\n"
+
+
+async def test_the_end_that_a_client_asked_for_is_left_as_it_is() -> None:
+    """LOGOUT, or the client's own close: no second goodbye."""
+    async with stage() as s:
+        client = await signed_in(s)
+        client.writer.write(b"a2 LOGOUT\r\n")
+        assert await client.rest() == b"a2 OK done by MBX-01\r\n"
+        other = await signed_in(s)
+        other.writer.write_eof()
+        assert await other.rest() == b""
+
+
+async def test_within_an_answer_nothing_is_said() -> None:
+    """BYE would be read as a part of the message."""
+    async with stage() as s:
+        client = await signed_in(s)
+        client.writer.write(b"a2 LOGIN x y\r\n")
+        s.servers[HERE].login_answer = b"* 1 FETCH (BODY[] {1000}\r\nhalf of %s"
+        assert await client.line() == b"* 1 FETCH (BODY[] {1000}\r\n"
+        s.servers[HERE].writers[0].transport.abort()
+        assert await client.rest() == b"half of a2"
+
+
 # --- ended by an operator
 
 

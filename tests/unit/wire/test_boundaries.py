@@ -194,6 +194,22 @@ def test_imap_farewell_before_anything_was_said() -> None:
     assert imap_farewell(b"moved", b"", b"") == b"* BYE [UNAVAILABLE] moved\r\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "over"),
+    [
+        ([client(b"a NOOP\r\n"), server(b"a OK\r\n", rests=True)], False),
+        ([client(b"a logout\r\n"), server(b"* BYE\r\n", rests=False), server(b"a OK\r\n", rests=True)], True),
+        ([client(b"a IDLE\r\n"), server(b"+ idling\r\n", rests=True), server(b"* BYE down\r\n", rests=True)], True),
+    ],
+)
+def test_a_goodbye_is_said_once(said: list[Said], over: bool) -> None:
+    """The server's own is enough."""
+    notes = ImapTails()
+    for one in said:
+        (notes.client if one.side == "client" else notes.server)(one.data)
+    assert notes.is_over is over
+
+
 # --- WebSocket
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 65535, 65536, 70000])
