@@ -36,7 +36,11 @@ service imap {
 service auth {
   client_limit = 4000
 }
+protocol imap {
+  mail_plugins = $mail_plugins imap_zlib
+}
 """
+"""Hundreds of sessions, and COMPRESS."""
 PHONES = "/Microsoft-Server-ActiveSync"
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
@@ -104,9 +108,9 @@ class Homes:
 
 
 @contextmanager
-def homes(servers: Servers, **limits: float) -> Iterator[Homes]:
+def homes(servers: Servers, kind: type[Homes] = Homes, **limits: float) -> Iterator[Homes]:
     """Both servers and the door, stopped at the end."""
-    made = Homes(servers, **limits)
+    made = kind(servers, **limits)
     try:
         made.door = start(servers, made.change, USERS)
         yield made
@@ -185,8 +189,18 @@ class Web:
         """Request lines."""
         self.gone = 0
         """Connections that were closed while a poll or a WebSocket was under way."""
+        self.running: asyncio.Server
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def die(self) -> None:
+        """Take nothing more and cut every connection off."""
+        self.running.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -201,6 +215,7 @@ class Web:
                     break
                 body = self.name.encode()
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self._writers.discard(writer)
         writer.close()
 
     async def _hold(self, reader: asyncio.StreamReader) -> None:
@@ -215,12 +230,13 @@ class Web:
 async def webs(home: Homes) -> AsyncIterator[dict[str, Web]]:
     """Both web parts."""
     made = {name: Web(name) for name in home.webs}
-    running = [await asyncio.start_server(made[name].serve, *place) for name, place in home.webs.items()]
+    for name, place in home.webs.items():
+        made[name].running = await asyncio.start_server(made[name].serve, *place)
     try:
         yield made
     finally:
-        for server in running:
-            server.close()
+        for web in made.values():
+            web.running.close()
 
 
 async def http(door: FrontDoor, target: str, user: str, *lines: str, body: bytes = b"") -> Imap:
