@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Protocol as Port
 
 import pytest
@@ -143,6 +144,21 @@ class MovesContract:
         assert view.active["DB01"] == ActiveCopy("DB01", "MBX-01", 1)
         registry.end_move("DB01")
         assert registry.view() == view
+
+    def test_only_the_move_that_is_meant_ends(self, registry: Registry) -> None:
+        """The end of a move, asked for again because the answer was lost, does not end the one that came after it."""
+        registry.activate("DB01", "MBX-01")
+        mine = move()
+        registry.begin_move(mine)
+        registry.end_move("DB01", move=replace(mine, started=0.0, source=""))
+        assert registry.view().moves == {}
+        theirs = replace(mine, reason="another one's")
+        registry.begin_move(theirs)
+        for other in (mine, replace(theirs, target="MBX-09"), replace(theirs, epoch=7)):
+            registry.end_move("DB01", move=other)
+        assert registry.view().moves == {"DB01": theirs}
+        registry.end_move("DB01", move=theirs)
+        assert registry.view().moves == {}
 
     def test_a_move_begins_at_the_present_epoch(self, registry: Registry) -> None:
         registry.activate("DB01", "MBX-01")

@@ -17,8 +17,8 @@ def change_registry(registry: Registry, step: Step, lease: Lease | None) -> Resu
                 registry.begin_move(replace(move, started=time.time()), lease)
             case Activate(database, target, epoch):
                 registry.activate(database, target, epoch, lease)
-            case End(database):
-                registry.end_move(database, lease)
+            case End(database, move):
+                registry.end_move(database, lease, move)
     except StaleEpoch as fault:
         return Result(Fault.STALE, str(fault))
     except LeaseLost as fault:

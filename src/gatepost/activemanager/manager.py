@@ -324,7 +324,7 @@ class Manager:
         epoch, begun = view.active[task.database].epoch, task.begun
         reason = f"manager's term {self._holding.lease.term}: {task.reason}"
         move = Move(task.database, task.source, task.target, epoch, 0.0, reason)
-        plan = Plan(move, task.planned, self._has_hook, begun, asked=task.asked is not None)
+        plan = Plan(move, task.planned, self._has_hook, begun, asked=task.asked)
         event = "manager.taking_back" if back else "manager.moving" if task.planned else "manager.failing_over"
         facts = {"database": task.database, "source": task.source, "target": task.target, "epoch": epoch}
         self._out.log("info" if task.planned else "warning", event, **facts, reason=task.reason)

@@ -155,8 +155,12 @@ class Registry(Port):
         already, `LeaseLost`, `RegistryUnavailable`."""
         ...
 
-    def end_move(self, database: str, lease: Lease | None = None) -> None:
-        """The move has come to nothing: sign-ins go on as before. Nothing happens without one. Raises as above."""
+    def end_move(self, database: str, lease: Lease | None = None, move: Move | None = None) -> None:
+        """The move has come to nothing: sign-ins go on as before. Nothing happens without one. Raises as above.
+
+        With `move` only if it is that one (by target, epoch and reason): asked again because the answer was lost, it
+        must not end the move of whoever came next.
+        """
         ...
 
     def set_word(self, server: str, word: ServerWord) -> None:

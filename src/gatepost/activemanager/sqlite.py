@@ -83,11 +83,16 @@ class SqliteRegistry:
                 raise StaleEpoch(f"a move of {move.database} is under way already")
             count_change(connection)
 
-    def end_move(self, database: str, lease: Lease | None = None) -> None:
+    def end_move(self, database: str, lease: Lease | None = None, move: Move | None = None) -> None:
         """As `Registry.end_move`."""
+        sql = "DELETE FROM moves WHERE database = ?"
+        values: list[str | int] = [database]
+        if move is not None:
+            sql += " AND target = ? AND epoch = ? AND reason = ?"
+            values += [move.target, move.epoch, move.reason]
         with self._change() as connection:
             self._require(connection, lease)
-            if _changed(connection, "DELETE FROM moves WHERE database = ?", (database,)):
+            if _changed(connection, sql, tuple(values)):
                 count_change(connection)
 
     def set_word(self, server: str, word: ServerWord) -> None:

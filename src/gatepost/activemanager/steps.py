@@ -76,9 +76,10 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The move has come to nothing."""
+    """The move has come to nothing; it is ended if it is the one that stands."""
 
     database: str
+    move: Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ class Plan:
     has_hook: Callable[[HookKind, str], bool]
     begun: Move | None = None
     """What stands in the registry already: its target may have been promoted."""
-    asked: bool = False
-    """What stands in the registry is a request: nothing was done for it yet, and the move takes its place."""
+    asked: Move | None = None
+    """A request that stands in the registry: nothing was done for it yet, and the move takes its place."""
 
 
 Steps = Generator[Step, Result, Outcome]
@@ -123,9 +124,9 @@ Steps = Generator[Step, Result, Outcome]
 def steps_of(plan: Plan) -> Steps:
     """The dialogue of a move."""
     move = plan.move
-    if plan.asked:
+    if plan.asked is not None:
         # Not left as it is: whoever finds the move after our death must know that the target may be a writer.
-        yield from _persistently(End(move.database))
+        yield from _persistently(End(move.database, plan.asked))
     if plan.begun is None:
         result = yield from _persistently(Begin(move))
         if result.fault is not None:
@@ -140,7 +141,7 @@ def steps_of(plan: Plan) -> Steps:
             return (yield from _given_up(plan, "lag", result))
     if plan.begun is not None and plan.begun.target != move.target:
         # The registry must know whom we promote; who was to be promoted before has been fenced.
-        yield from _persistently(End(move.database))
+        yield from _persistently(End(move.database, plan.begun))
         result = yield from _persistently(Begin(move))
         if result.fault is not None:
             return Outcome(False, "begin", result.text)
@@ -162,7 +163,7 @@ def steps_back(plan: Plan) -> Steps:
 
 def steps_refused(move: Move, why: str) -> Steps:
     """The dialogue for a request that is not fulfilled."""
-    yield from _persistently(End(move.database))
+    yield from _persistently(End(move.database, move))
     return Outcome(False, "choice", why)
 
 
@@ -213,7 +214,7 @@ def _given_up(plan: Plan, failed_at: str, result: Result, *, began: bool = True)
     if plan.planned and began and move.source and plan.has_hook(HookKind.PROMOTE, move.source):
         # When this fails too, the hook's line in the log is all that can be done.
         yield Hook(HookKind.PROMOTE, move.database, move.target, move.source, move.source, move.epoch + 1)
-    yield from _persistently(End(move.database))
+    yield from _persistently(End(move.database, before or move))
     return Outcome(False, failed_at, result.text)
 
 

@@ -164,7 +164,7 @@ class _Request:
         with suppress(RegistryUnavailable):
             standing = self._registry.view().moves.get(self._move.database)
             if standing is not None and is_asked(standing):
-                self._registry.end_move(self._move.database)
+                self._registry.end_move(self._move.database, move=standing)
 
     def _looked(self, began: float) -> ActiveCopy | None:
         wanted, now = self._move, time.monotonic()
@@ -220,7 +220,7 @@ def _make(plan: Plan, registry: Registry, front_end: FrontEnd, say: Say) -> Outc
                 "see gatepost database status"
             )
         elif maker.begun:
-            registry.end_move(plan.move.database)
+            registry.end_move(plan.move.database, move=plan.move)
             say(f"interrupted: the move is ended. {plan.move.source} may have been demoted: promote it, or move again")
         raise
 
@@ -257,8 +257,8 @@ class _Maker:
                     self.begun = True
                 case Activate(database, target, epoch):
                     self._registry.activate(database, target, epoch)
-                case End(database):
-                    self._registry.end_move(database)
+                case End(database, move):
+                    self._registry.end_move(database, move=move)
         except StaleEpoch as fault:
             return Result(Fault.STALE, f"{fault}: somebody else moves it")
         except RegistryUnavailable as fault:

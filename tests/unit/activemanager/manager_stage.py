@@ -168,7 +168,7 @@ class MindStage:
                 step = output.step
                 name = getattr(step, "kind", type(step).__name__.lower())
                 about = getattr(step, "server", "") or getattr(step, "target", "")
-                move = getattr(step, "move", None)
+                move = step.move if isinstance(step, Begin) else None
                 found.append(f"{name} {move.target if move else about}".strip())
         return found
 

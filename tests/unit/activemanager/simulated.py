@@ -86,9 +86,10 @@ class SimulatedRegistry:
             raise StaleEpoch(f"{move.database} is at {active.epoch}, or moves")
         self._change(moves=MappingProxyType({**self.current.moves, move.database: move}))
 
-    def end_move(self, database: str, lease: Lease | None = None) -> None:
+    def end_move(self, database: str, lease: Lease | None = None, move: Move | None = None) -> None:
         self._require(lease)
-        if database in self.current.moves:
+        standing = self.current.moves.get(database)
+        if standing is not None and (move is None or _same(standing, move)):
             moves = {name: move for name, move in self.current.moves.items() if name != database}
             self._change(moves=MappingProxyType(moves))
 
@@ -137,6 +138,10 @@ class SimulatedRegistry:
             self._until = self.now()
             self.log.append(Entry(self.now(), "given back", lease.holder, lease.term))
             self._change(manager=None)
+
+
+def _same(one: Move, other: Move) -> bool:
+    return (one.target, one.epoch, one.reason) == (other.target, other.epoch, other.reason)
 
 
 class Replicas:

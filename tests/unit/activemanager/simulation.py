@@ -371,8 +371,8 @@ class World:
         match step:
             case Begin(move):
                 self.request(node, lambda: self.registry.begin_move(move, lease), lambda _, f: tell(_result(f)))
-            case End(database):
-                self.request(node, lambda: self.registry.end_move(database, lease), lambda _, f: tell(_result(f)))
+            case End(database, move):
+                self.request(node, lambda: self.registry.end_move(database, lease, move), lambda _, f: tell(_result(f)))
             case Activate(database, target, epoch):
                 self.request(
                     node, lambda: self.registry.activate(database, target, epoch, lease), lambda _, f: tell(_result(f))

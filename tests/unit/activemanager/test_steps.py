@@ -209,8 +209,8 @@ class Storage:
                 self.standing = move
             case Activate():
                 self.standing, self.activated = None, True
-            case End():
-                self.standing = None
+            case End(_, move):
+                self.standing = None if self.standing == move else self.standing
 
 
 ANSWERS = st.sampled_from(["well", "fails", "fails though done", "away", "away though done"])

@@ -98,9 +98,10 @@ class Changes:
 
         await self._keys.change([active, moves, *self._of_lease(lease)], decide)
 
-    async def end_move(self, database: str, lease: Lease | None) -> None:
+    async def end_move(self, database: str, lease: Lease | None, move: Move | None = None) -> None:
         """As `Registry.end_move`."""
-        await self._delete(self._layout.key("moves", database), lease)
+        only = {"target": move.target, "epoch": move.epoch, "reason": move.reason} if move is not None else None
+        await self._delete(self._layout.key("moves", database), lease, only)
 
     async def set_word(self, server: str, word: ServerWord) -> None:
         """As `Registry.set_word`."""
@@ -207,10 +208,12 @@ class Changes:
 
         await self._keys.change([key], decide)
 
-    async def _delete(self, key: str, lease: Lease | None) -> None:
+    async def _delete(self, key: str, lease: Lease | None, only: Mapping[str, object] | None = None) -> None:
+        """Take a key away, if its value has what is in `only`."""
+
         def decide(found: Mapping[str, Found]) -> Change:
             self._require(found, lease)
-            if key not in found:
+            if key not in found or (only is not None and not only.items() <= found[key].json().items()):
                 return Change()
             change = self._change({})
             change.deletes.append(key)

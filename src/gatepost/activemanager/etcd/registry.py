@@ -64,9 +64,9 @@ class EtcdRegistry:
         """As `Registry.begin_move`."""
         self._run(lambda changes: changes.begin_move(move, lease))
 
-    def end_move(self, database: str, lease: Lease | None = None) -> None:
+    def end_move(self, database: str, lease: Lease | None = None, move: Move | None = None) -> None:
         """As `Registry.end_move`."""
-        self._run(lambda changes: changes.end_move(database, lease))
+        self._run(lambda changes: changes.end_move(database, lease, move))
 
     def set_word(self, server: str, word: ServerWord) -> None:
         """As `Registry.set_word`."""
