@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -124,6 +125,32 @@ async def test_three_hundred_sessions_follow_their_database(home: Homes) -> None
     assert log.get("timed out", 0) == 0
     for client in (*others, again):
         client.close()
+
+
+async def test_a_compressed_session_hears_bye_and_the_end_of_its_stream(home: Homes) -> None:
+    """Field case 51: a client under COMPRESS=DEFLATE (RFC 4978) inflates BYE and sees a stream that is complete."""
+    client = await Imap.sign_in(home.door, "alice")
+    assert b"OK" in await client.ask("COMPRESS DEFLATE")
+    deflate, inflate = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
+    fresh = await Imap.sign_in(home.door, "alice")
+    assert b"OK" in await fresh.ask("COMPRESS DEFLATE")  # and nothing after it
+
+    async def say(command: bytes) -> bytes:
+        client.writer.write(deflate.compress(command) + deflate.flush(zlib.Z_SYNC_FLUSH))
+        got = b""
+        while not got.endswith(b"\r\n"):
+            got += inflate.decompress(await asyncio.wait_for(client.reader.read(65536), 10))
+        return got
+
+    assert b"c1 OK" in await say(b"c1 SELECT INBOX\r\n")
+    assert (await say(b"c2 IDLE\r\n")).startswith(b"+")
+    began = await asyncio.to_thread(home.move)
+    for reader, stream in ((client.reader, inflate), (fresh.reader, zlib.decompressobj(wbits=-15))):
+        words = stream.decompress(await asyncio.wait_for(reader.read(), 10))
+        assert words.startswith(b"* BYE [UNAVAILABLE]")
+        assert words.endswith(b"\r\n")
+        assert stream.eof
+    assert time.monotonic() - began < WINDOW + SLACK
 
 
 async def test_pop3_ends_in_silence_and_deletions_are_not_lost(home: Homes) -> None:
