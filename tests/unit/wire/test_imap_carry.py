@@ -277,6 +277,16 @@ def test_a_message_that_was_gone_and_is_back_ends_it() -> None:
     assert play.run().end == GaveUp("messages are back that were gone")
 
 
+def test_a_replica_that_would_give_known_uids_to_new_messages_ends_it() -> None:
+    """Even where the old server had not told its next UID: the last message that the client knows is not there yet."""
+    play = stage(idling=True)
+    assert play.session.selected is not None
+    play.session = replace(play.session, selected=replace(play.session.selected, uid_next=None))
+    play.new.mailbox.messages.pop()
+    play.new.mailbox.uid_next = 3
+    assert play.run().end == GaveUp("the new server's mailbox is behind")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -167,6 +167,8 @@ def test_commands_sent_ahead_all_count() -> None:
         exchange(b'C: a APPEND "x {5+}\r\n'),
         exchange(b"C: a APPEND x {12345678901+}\r\n"),
         exchange(b"C: a NOOP\r\n", b"S: a WHAT\r\n"),
+        exchange(b"C: a UID FETCH 1 (FLAGS)\r\n", b"S: a WHAT\r\na OK x\r\n"),
+        exchange(b"C: a UID FETCH 1 (FLAGS)\r\n", b"S: * 1 RECENT\r\na WHAT\r\na OK x\r\n"),
         exchange(b"C: a FETCH 1 BODY[]\r\n", b"S: * 1 FETCH (BODY[] {12345678901}\r\n"),
         [("C", b"a SEARCH " + b"x" * MAX_COMMAND + b"\r\n")],
         [("C", b"".join(b"t%d NOOP\r\n" % n for n in range(MAX_OPEN + 1)))],
@@ -249,6 +251,13 @@ def test_nothing_of_the_mailbox_before_is_taken_for_the_next_one() -> None:
     assert "which mailbox" in play(ahead).obstacle
 
 
+def test_another_answer_in_between_changes_nothing_of_what_was_told_of_the_mailbox() -> None:
+    """A command that is answered before an older SELECT."""
+    tracker = play([("C", b"s SELECT a\r\nb NOOP\r\n"), ("S", SELECT_ANSWER + b"b OK x\r\ns OK x\r\n")])
+    assert tracker.session.selected is not None
+    assert tracker.session.selected.uid_validity == 17
+
+
 @pytest.mark.parametrize("name", [b"{5}\r\n", b"{5+}\r\n"])
 def test_a_name_in_a_literal_is_not_kept(name: bytes) -> None:
     tracker = play([("C", b"s SELECT " + name), ("S", b"+ go\r\n"), ("C", b"INBOX\r\n")])
@@ -281,7 +290,8 @@ def test_an_enabled_line_that_nobody_asked_for_means_nothing() -> None:
 )  # fmt: skip
 def test_commands_that_make_modification_sequences_told(command: bytes) -> None:
     """RFC 7162 section 3.1."""
-    assert play([("C", b"a " + command + b"\r\n"), ("S", b"a OK\r\n")]).session.condstore
+    for answered in (b"a OK\r\n", b"a OK x\r\n"):
+        assert play([("C", b"a " + command + b"\r\n"), ("S", answered)]).session.condstore
 
 
 @pytest.mark.parametrize(
