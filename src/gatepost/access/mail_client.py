@@ -387,12 +387,14 @@ class MailClientLeg(asyncio.Protocol):
         """End a relayed session that `at_boundary` is true of: its server hears nothing more, its client the words."""
         relay = self.relay
         assert relay is not None
-        if self.ends is not None:
-            farewell = self.ends.farewell(text)
-        else:
-            farewell = self._door.farewell(f"[UNAVAILABLE] {text}") if self.at_boundary() else b""
         self.phase = Phase.LEAVING
-        relay.leave(reason, farewell)
+        relay.leave(reason, self.farewell(text))
+
+    def farewell(self, text: str) -> bytes:
+        """What the client of a relayed session is told at its end, nothing where it could not be understood."""
+        if self.ends is not None:
+            return self.ends.farewell(text)
+        return self._door.farewell(f"[UNAVAILABLE] {text}") if self.at_boundary() else b""
 
     def _server_went(self) -> bytes:
         """The words for a server that is gone without any: a client takes them better than a connection cut."""

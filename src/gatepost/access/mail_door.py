@@ -244,7 +244,8 @@ class MailDoor:
     async def drain(self, seconds: float) -> None:
         """Refuse sign-ins from now on, let sessions go on until they end or `seconds` have passed, then end them.
 
-        A session is ended at a command boundary where one can be seen: when it has been quiet for a moment.
+        A session is ended at a command boundary where one can be seen, when it has been quiet for a moment; at the
+        deadline it is cut.
         """
         self.draining = True
         for leg in list(self.pending):
@@ -255,13 +256,12 @@ class MailDoor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline - 2 * DRAIN_QUIET_SECONDS):
                 await self.all_ended.wait()
-        farewell = self.farewell("this server is going down")
         while self.relaying and self.loop.time() < deadline:
             seen = {leg: leg.bytes_seen for leg in self.relaying}
             await asyncio.sleep(DRAIN_QUIET_SECONDS)
             for leg, before in seen.items():
-                if leg.relay is not None and leg.bytes_seen == before:
-                    leg.relay.close("drained", farewell)
+                if leg.relay is not None and leg.bytes_seen == before and leg.at_boundary():
+                    leg.relay.close("drained", leg.farewell("this server is going down"))
         for leg in list(self.relaying):
             if leg.relay is not None:
                 leg.relay.abort("drained")

@@ -191,7 +191,7 @@ async def test_a_drain_turns_strangers_away_and_ends_sessions_at_the_deadline() 
         draining = asyncio.ensure_future(s.door.drain(1.0))
         assert (await stranger.rest()).startswith(b"* BYE")
         assert await member.say(b"b NOOP\r\n") == b"b OK done by MBX-01\r\n"
-        assert await member.line() == b"* BYE this server is going down\r\n"
+        assert await member.line() == b"* BYE [UNAVAILABLE] this server is going down\r\n"
         assert await member.rest() == b""
         await draining
         assert s.log_lines("imap.session")[-1]["reason"] == "drained"

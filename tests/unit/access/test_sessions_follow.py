@@ -363,3 +363,17 @@ def test_a_filter_of_several_users_and_addresses() -> None:
     assert not SessionFilter(address="192.0.2.7").matches({"client": "not an address"})
     with pytest.raises(ValueError, match="does not appear to be"):
         SessionFilter(address="12345x")
+
+
+async def test_a_drain_waits_for_a_half_sent_command_too() -> None:
+    """A front end that goes down ends sessions at the same places: at boundaries, until its time is over."""
+    async with stage() as s:
+        client = await signed_in(s)
+        client.writer.write(b"a2 NO")
+        await until(lambda: next(iter(s.door.relaying)).bytes_seen)
+        draining = asyncio.ensure_future(s.door.drain(1.2))
+        await asyncio.sleep(1.0)
+        client.writer.write(b"OP\r\n")
+        assert await client.line() == b"a2 OK done by MBX-01\r\n"
+        await draining
+        assert await client.rest() in {b"", b"* BYE [UNAVAILABLE] this server is going down\r\n"}
