@@ -67,7 +67,7 @@ def command(*, tour: bool, as_json: bool, directory: Path | None, built_in: bool
 
 
 def _tour(fleet: Fleet, begun: float, *, as_json: bool) -> int:
-    from gatepost.lab import steps_client_access, steps_running, steps_sign_in, tour
+    from gatepost.lab import steps_active_manager, steps_client_access, steps_running, steps_sign_in, tour
 
     def say(text: str) -> None:
         if not as_json:
@@ -75,7 +75,8 @@ def _tour(fleet: Fleet, begun: float, *, as_json: bool) -> int:
 
     for note in fleet.ports.notes:
         say(note)
-    results = tour.take(fleet, [*steps_sign_in.steps(), *steps_client_access.steps(), *steps_running.steps()], say)
+    parts = (steps_sign_in, steps_client_access, steps_active_manager, steps_running)
+    results = tour.take(fleet, [step for part in parts for step in part.steps()], say)
     fleet.stop()
     results.append(tour.nothing_left(fleet, say))
     kind = "built-in" if fleet.builtin else "dovecot"

@@ -30,6 +30,7 @@ COMMANDS = {
     "director": "The verbs of `doveadm director`, for who knows them.",
     "manager": "Run an active manager alone, beside front ends that run elsewhere.",
     "lab": "Run a small organization on this machine to try things out.",
+    "proving": "Show with real clients and servers that the promises are kept.",
 }
 """Names and one-line helps; each is a module `gatepost.cli.<name>` (_ for -) that has a click command `command`."""
 

@@ -45,6 +45,22 @@ def imap_read(client: imaplib.IMAP4) -> str:
     return match[1].decode() if match else ""
 
 
+def imap_server(client: imaplib.IMAP4) -> str:
+    """The mailbox server that answers at this moment: by its ID, or by the message where it has none.
+
+    Raises `imaplib.IMAP4.abort` with the farewell when the session has been ended.
+    """
+    imaplib.Commands["ID"] = ("NONAUTH", "AUTH", "SELECTED")  # or imaplib allows it in the state of its first use only
+    try:
+        client.xatom("ID", "NIL")
+        found = re.search(rb'"name" "([^"]+)"', b" ".join(client.response("ID")[1] or [b""]))
+    except imaplib.IMAP4.abort:
+        raise
+    except imaplib.IMAP4.error:
+        found = None
+    return found[1].decode() if found else imap_read(client)
+
+
 def imap_visit(address: Address, tls: ssl.SSLContext, user: str, password: str, *, implicit: bool = True) -> MailAnswer:
     """Sign in, read the message, sign out."""
     client = imap(address, tls, implicit=implicit)

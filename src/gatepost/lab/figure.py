@@ -3,12 +3,18 @@
     usa (Internet-facing)        europe (Internet-facing)      asia (not Internet-facing)
     CAS-01   127.0.1.1           CAS-02   127.0.2.1            CAS-03 127.0.3.1 and CAS-04 127.0.3.2, an array
     MBX-01   127.0.1.11          MBX-02   127.0.2.11           MBX-03   127.0.3.11
-    EX10-02  127.0.1.21          EX03-01  127.0.2.31           EX10-01  127.0.3.21
+    MBX-04   127.0.1.12          MBX-05   127.0.2.12           EX10-01  127.0.3.21
+    EX10-02  127.0.1.21          EX03-01  127.0.2.31
     user1: DB01, user5: EX10-02  user2: DB02, user6: EX03-01   user3: DB03, user4: EX10-01
+    user7: DB04, user8: DB05
+
+MBX-04 and MBX-05 share one mail directory, as two servers before replicated storage do: what DB04 and DB05 hold is the
+same at both, one of them active at a time. CAS-01 and CAS-02 run the active manager. The copies of the other databases
+have mail of their own, so that a message tells where it lies.
 
 Every mailbox server is reached in another way, so that the lab shows each: MBX-01 in clear with ID and XCLIENT, MBX-02
 by implicit TLS after a PROXY header, MBX-03 by STARTTLS with an authorization identity, EX10-01 with the user's own
-password. EX10-02 and EX03-01 have web parts only.
+password, MBX-04 and MBX-05 as MBX-01. EX10-02 and EX03-01 have web parts only.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ HIGH_PORT = 1000
 """Added to a port that only root may listen on: 1143, 1993, 1443."""
 ACTIVESYNC = "Microsoft-Server-ActiveSync"
 WEB_SERVICES = {
-    "modern": ("owa", "ews"),
+    "modern": ("owa", "ews", ACTIVESYNC),
     "2010": ("owa", ACTIVESYNC, "EWS", "AS"),
     "2003": ("exchange", "public", "exchweb", ACTIVESYNC),
 }
@@ -51,6 +57,8 @@ MAILBOX_SERVERS = {
     "MBX-01": ("usa", "127.0.1.11"),
     "MBX-02": ("europe", "127.0.2.11"),
     "MBX-03": ("asia", "127.0.3.11"),
+    "MBX-04": ("usa", "127.0.1.12"),
+    "MBX-05": ("europe", "127.0.2.12"),
     "EX10-01": ("asia", "127.0.3.21"),
     "EX10-02": ("usa", "127.0.1.21"),
     "EX03-01": ("europe", "127.0.2.31"),
@@ -59,7 +67,21 @@ VERSIONS = {"EX10-01": "2010", "EX10-02": "2010", "EX03-01": "2003"}
 """Servers that are not modern."""
 WEB_ONLY = frozenset({"EX10-02", "EX03-01"})
 OLD_SERVER = "EX10-01"
-COPIES = {"DB01": ("MBX-01", "MBX-02"), "DB02": ("MBX-02", "MBX-03"), "DB03": ("MBX-03", "MBX-01")}
+PIPELINED = frozenset({"MBX-01", "MBX-04", "MBX-05"})
+"""Servers that take a whole sign-in in one write."""
+COPIES = {
+    "DB01": ("MBX-01", "MBX-02"),
+    "DB02": ("MBX-02", "MBX-03"),
+    "DB03": ("MBX-03", "MBX-01"),
+    "DB04": ("MBX-04", "MBX-05"),
+    "DB05": ("MBX-04", "MBX-05"),
+}
+SHARING = ("MBX-04", "MBX-05")
+"""Servers with one mail directory."""
+SHARED = ("DB04", "DB05")
+"""Databases whose copies share the mail."""
+MANAGERS = ("CAS-01", "CAS-02")
+"""Front ends that run the active manager."""
 USERS = (
     LabUser(f"user1@{DOMAIN}", "first-pw", database="DB01", aliases=(f"anna@{DOMAIN}",)),
     LabUser(f"user2@{DOMAIN}", "second-pw", database="DB02"),
@@ -67,6 +89,8 @@ USERS = (
     LabUser(f"user4@{DOMAIN}", "fourth-pw", home_server=OLD_SERVER),
     LabUser(f"user5@{DOMAIN}", "fifth-pw", home_server="EX10-02"),
     LabUser(f"user6@{DOMAIN}", "sixth-pw", home_server="EX03-01"),
+    LabUser(f"user7@{DOMAIN}", "seventh-pw", database="DB04"),
+    LabUser(f"user8@{DOMAIN}", "eighth-pw", database="DB05"),
 )
 
 
@@ -186,7 +210,7 @@ def _sign_in(name: str, secrets: Path, *, builtin: bool) -> Table:
         "form": form,
         "master_user": MASTER_USER,
         "master_password_file": str(secrets / "master"),
-        "pipelined": name == "MBX-01" and not builtin,
+        "pipelined": name in PIPELINED and not builtin,
         "http": "header",
         "http_header": USER_HEADER,
     }
@@ -236,5 +260,19 @@ def front_end(directory: Path, *, user: str) -> Table:
         "organization_ca": "pki/organization/organization-ca.crt",
         "workers": 2,
         "user": user,
-        "limits": {"drain_seconds": 20.0},
+        "carry_over_idle": True,
+        "limits": {"drain_seconds": 20.0, "move_window_seconds": 0.5},
+    }
+
+
+def manager() -> Table:
+    """The table `front_end.manager`: shorter times than the default's, so that nobody waits for a lab."""
+    return {
+        "lease_seconds": 2.0,
+        "probe_seconds": 0.25,
+        "failed_seconds": 1.0,
+        "refused_seconds": 0.5,
+        "failover_pause_seconds": 2.0,
+        "failovers_per_hour": 20,
+        "retry_seconds": 1.0,
     }

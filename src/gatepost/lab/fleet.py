@@ -8,7 +8,8 @@ import pwd
 import secrets
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -52,15 +53,46 @@ def python_is_public() -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a fleet may have in another way than the lab."""
+
+    servers: Collection[str] = (*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS)
+    """Who is there; databases, paths and arrays of others are left out as well."""
+    users: Sequence[LabUser] = figure.USERS
+    limits: Table = field(default_factory=dict)
+    """More limits of the front ends."""
+    manager: Table = field(default_factory=figure.manager)
+    mailbox_settings: str = ""
+    """More settings of the Dovecots."""
+
+
+def _only(tables: Table, servers: Collection[str]) -> Table:
+    """The organization of these servers alone: one that never runs would look like one that has failed."""
+    databases = {
+        name: table
+        for name, table in tables["databases"].items()
+        if all(copy["server"] in servers for copy in table["copies"])
+    }
+    return tables | {
+        "servers": {name: table for name, table in tables["servers"].items() if name in servers},
+        "databases": databases,
+        "arrays": {name: t for name, t in tables["arrays"].items() if set(t["members"]) <= set(servers)},
+        "virtual_directories": [t for t in tables["virtual_directories"] if t["server"] in servers],
+    }
+
+
 class Fleet:
     """All servers of the lab. `start` makes and starts them; `stop` ends them. Use it with `with`."""
 
-    def __init__(self, directory: Path, ports: figure.Ports, *, builtin: bool) -> None:
+    def __init__(self, directory: Path, ports: figure.Ports, *, builtin: bool, variant: Variant | None = None) -> None:
         """`directory` exists and is empty. `builtin`: the lab's own mailbox servers instead of Dovecot."""
         self.directory = directory
         self.ports = ports
         self.builtin = builtin
+        self.variant = variant or Variant()
         self.configuration = directory / "gatepost.toml"
+        self._without_manager = directory / "without-manager.toml"
         self.authority = CertificateAuthority.create(directory / "pki")
         self.ca = self.authority.certificate
         self._other_account = os.geteuid() == 0 and python_is_public()
@@ -79,16 +111,16 @@ class Fleet:
         os.umask(0o022)
         self.directory.chmod(0o711)
         self.write_configuration()
-        for name in self.ports.mail:
+        for name in self._started(self.ports.mail):
             self.mailbox_servers[name] = self._mailbox_server(name)
-        for name in self.ports.web:
+        for name in self._started(self.ports.web):
             self.web_servers[name] = self._web_server(name)
-        for name in figure.FRONT_ENDS:
+        for name in self._started(figure.FRONT_ENDS):
             self.front_ends[name] = self._front_end(name)
         back = [*self.mailbox_servers.values(), *self.web_servers.values()]
         for server in back:
             server.start()
-        import_users(self.configuration, figure.USERS, self.directory)
+        import_users(self.configuration, self.variant.users, self.directory)
         self.command("database", "list")  # makes each database active on its first copy
         self._hand_over_state()
         for front in self.front_ends.values():
@@ -120,9 +152,11 @@ class Fleet:
         (hidden / "master").write_text(self.master.password)
         (self.directory / "state").mkdir(mode=0o700)
         user = WORKER_ACCOUNT if self._other_account else ""
-        front = {"front_end": figure.front_end(self.directory, user=user)}
-        self.configuration.write_text(toml_text(front))
-        tables = figure.organization(self.ports, hidden, builtin=self.builtin)
+        front = figure.front_end(self.directory, user=user)
+        front["limits"] |= self.variant.limits
+        self._without_manager.write_text(toml_text({"front_end": front}))
+        self.configuration.write_text(toml_text({"front_end": front | {"manager": self.variant.manager}}))
+        tables = _only(figure.organization(self.ports, hidden, builtin=self.builtin), self.variant.servers)
         organization = self.directory / "organization.toml"
         organization.write_text(toml_text(tables))
         self._make_peers(organization)
@@ -132,9 +166,12 @@ class Fleet:
         authority, peers = self.directory / "pki" / "organization", self.directory / "pki" / "peers"
         run_gatepost("ca", "init", str(authority), "--name", figure.DOMAIN)
         peers.mkdir()
-        for name in figure.FRONT_ENDS:
+        for name in self._started(figure.FRONT_ENDS):
             where = ("--config", str(organization), "--ca", str(authority), "--out", str(peers))
             run_gatepost("ca", "issue", name, *where)
+
+    def _started(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name in self.variant.servers]
 
     def _hand_over_state(self) -> None:
         if self._other_account:
@@ -148,7 +185,7 @@ class Fleet:
     def _users_on(self, server: str) -> Iterable[LabUser]:
         return (
             user
-            for user in figure.USERS
+            for user in self.variant.users
             if user.home_server == server or server in figure.COPIES.get(user.database, ())
         )
 
@@ -160,9 +197,21 @@ class Fleet:
             known = {"accounts": accounts, **master}
             return BuiltinMailboxServer(directory, name, address, ports.imap, ports.pop3, known)
         certificate = self.authority.issue(name.lower(), figure.fqdn(name), address)
-        server = Dovecot(directory, address, ports, accounts, certificate, master=self.master, name=name)
-        for user in accounts:
-            server.deliver(user, greeting_message(user, name))
+        shared = self.directory / "shared-mail" if name in figure.SHARING else None
+        server = Dovecot(
+            directory,
+            address,
+            ports,
+            accounts,
+            certificate,
+            master=self.master,
+            name=name,
+            mail=shared,
+            extra=self.variant.mailbox_settings,
+        )
+        if name != figure.SHARING[-1]:  # whose mail is there already
+            for user in accounts:
+                server.deliver(user, greeting_message(user, name if shared is None else "shared"))
         return server
 
     def _web_server(self, name: str) -> MailboxWeb:
@@ -182,7 +231,8 @@ class Fleet:
     def _front_end(self, name: str) -> Gatepost:
         _, address = figure.FRONT_ENDS[name]
         addresses = {endpoint: (address, port) for endpoint, port in self.ports.front[name].items()}
-        front = Gatepost(name, self.directory / name.lower(), self.configuration, addresses)
+        configuration = self.configuration if name in figure.MANAGERS else self._without_manager
+        front = Gatepost(name, self.directory / name.lower(), configuration, addresses)
         front.argv += ["--server", name]
         return front
 

@@ -62,9 +62,12 @@ class Dovecot(ServerProcess):
         *,
         master: MasterUser | None = None,
         name: str = "dovecot",
+        mail: Path | None = None,
         extra: str = "",
     ) -> None:
         """`accounts` maps a name without its domain to the password; any domain is accepted. `extra`: more settings.
+
+        `mail`: the mail's directory, which may be another server's as well; by default one of its own.
 
         Raises `ServerMissing`; ValueError when the path of `directory` is too long for sockets.
         """
@@ -80,14 +83,14 @@ class Dovecot(ServerProcess):
         self.log = directory / "dovecot.log"
         self.extra_logs.append(self.log)
         self._root = os.geteuid() == 0
-        self._mail = directory / "mail"
+        self._mail = mail or directory / "mail"
         self._make_directories()
         self._write_accounts(accounts)
         (directory / "dovecot.conf").write_text(self._configuration(certificate) + extra)
 
     def _make_directories(self) -> None:
         for part in (self.directory / "run", self._mail):
-            part.mkdir(exist_ok=True)
+            part.mkdir(parents=True, exist_ok=True)
         if self._root:
             owner = pwd.getpwnam(MAIL_ACCOUNT)
             os.chown(self._mail, owner.pw_uid, owner.pw_gid)
@@ -148,6 +151,8 @@ class Dovecot(ServerProcess):
         owner = pwd.getpwnam(account)
         values = {
             "base": self.directory,
+            "mail": self._mail,
+            "name": self.name,
             "address": self.address,
             "certificate": certificate.certificate,
             "key": certificate.private_key,
@@ -226,7 +231,7 @@ passdb {{
 }}
 userdb {{
   driver = static
-  args = uid={uid} gid={gid} home={base}/mail/%n
+  args = uid={uid} gid={gid} home={mail}/%n
 }}
 namespace inbox {{
   inbox = yes
@@ -234,6 +239,7 @@ namespace inbox {{
 }}
 protocol imap {{
   imap_id_log = *
+  imap_id_send = name {name}
 }}
 service stats {{
   client_limit = 1000

@@ -1,0 +1,84 @@
+"""Many clients in a process of their own: `python -P -m gatepost.proving.client_process`.
+
+Standard input: one JSON object with `ca` and `tasks`, then a line for each order: `poke DATABASE OLD-SERVER`, `stop`.
+Standard output: one JSON array an event. The end of standard input is `stop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from contextlib import suppress
+from typing import Any
+
+import uvloop
+
+from gatepost.proving.clients import SCRIPTS, Script, Task
+from gatepost.proving.connection import Address
+from gatepost.proving.history import Event
+from gatepost.proving.machine import raise_open_files
+
+STOP_SECONDS = 5.0
+"""For what is under way when told to stop."""
+
+
+def _task(found: dict[str, Any]) -> Task:
+    return Task(**found | {"address": Address(**found["address"])})
+
+
+def _note(event: Event) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+
+
+async def _orders() -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1 << 26)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def _flush() -> None:
+    while True:
+        await asyncio.sleep(0.05)
+        sys.stdout.flush()
+
+
+async def _work() -> None:
+    orders = await _orders()
+    given = json.loads(await orders.readline())
+    tls = ssl.create_default_context(cafile=given["ca"])
+    scripts: list[Script] = [
+        SCRIPTS[task.kind](task, tls, _note) for task in (_task(found) for found in given["tasks"])
+    ]
+    running = [asyncio.create_task(script.run()) for script in scripts]
+    flushing = asyncio.create_task(_flush())
+    while line := await orders.readline():
+        words = line.decode().split()
+        if words[0] == "stop":
+            break
+        for script in scripts:
+            if script.task.database == words[1]:
+                script.poke(words[2])
+    for script in scripts:
+        script.stop()
+    _, late = await asyncio.wait(running, timeout=STOP_SECONDS)
+    for task in late:
+        task.cancel()
+    for task in running:
+        with suppress(asyncio.CancelledError):
+            await task  # a fault of a script is a fault of the proving: it is not hidden
+    flushing.cancel()
+
+
+def main() -> None:
+    """Run until told to stop."""
+    raise_open_files()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work())
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
