@@ -1,0 +1,51 @@
+"""`gatepost proving move` with few clients: both kinds run, and what they say has the promised form."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from doors import missing
+
+from gatepost.lab.servers import dovecot
+from gatepost.lab.servers.process import ServerMissing
+
+SECONDS = 280.0
+
+
+def prove(*options: str) -> dict[str, Any]:
+    """The report of one run. Times depend on what else the machine does; what must never happen does not."""
+    if not dovecot.installed():
+        missing(ServerMissing("dovecot", dovecot.PACKAGES))
+    argv = [sys.executable, "-m", "gatepost", "proving", "move", "--lab", "--sessions", "10", "--seconds", "1"]
+    done = subprocess.run([*argv, "--json", *options], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if report["ok"] else 3)
+    assert report["ok"] == (report["missed"] == [])
+    return report
+
+
+@pytest.mark.parametrize("kind", ["planned", "kill"])
+def test_a_move_under_load(kind: str) -> None:
+    """No error of a wrong kind, nobody left, everybody back at work, no message lost or doubled."""
+    report = prove(*(["--kill"] if kind == "kill" else []))
+    print(report["summary"])
+    assert report["kind"] == kind
+    assert report["wrong_kind_errors"] == 0, report["wrong"]
+    assert report["left_on_old"] == 0, report["left"]
+    assert set(report["protocols"]) == {"imap_idle", "imap_busy", "pop3", "http", "http_poll"}
+    for name, found in report["protocols"].items():
+        assert found["concerned"] == found["sessions"], name
+        assert found["never_back"] == 0, name
+        assert 0 <= found["p50"] <= found["p99"], name
+    assert report["appends"]["acknowledged"] > 0
+    assert "\n" not in report["summary"]
+    if kind == "kill":
+        assert report["detection_seconds"] > 0
+    else:
+        assert report["detection_seconds"] is None
+        assert report["protocols"]["imap_idle"]["carried_share"] == 1.0
