@@ -132,7 +132,7 @@ class FrontDoor:
 
     def counters(self) -> dict[str, int]:
         """What happened since the worker's start, and what happens now, as numbers."""
-        return self._http.counters()
+        return self._http.counters() | self.health.counters()
 
     def _doors(self) -> list[MailDoor | HttpDoor]:
         return [*self._mail.values(), self._http]

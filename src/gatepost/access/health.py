@@ -133,6 +133,14 @@ class HealthService:
         """One entry a service that was probed or has failed: see `HealthBoard.describe`."""
         return self._board.describe(self._loop.time())
 
+    def counters(self) -> dict[str, int]:
+        """For each service that is down, the seconds since: `down.MBX-01.owa`."""
+        return {
+            f"down.{entry['server']}.{entry['service']}": int(entry["since"])
+            for entry in self.describe()
+            if entry["state"] == "down"
+        }
+
     # --- for the front door
 
     def reload(self, configuration: Configuration, client_context: Contexts) -> None:

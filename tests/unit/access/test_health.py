@@ -308,7 +308,10 @@ async def test_two_clients_failures_take_it_down_and_a_probe_follows_at_once() -
         assert w.service.healthy("MBX-01", "imap"), "one client alone"
         w.service.failed("MBX-01", "imap", "192.0.2.2", "reset")
         assert not w.service.healthy("MBX-01", "imap")
+        w.now += 7.5
+        assert w.service.counters() == {"down.MBX-01.imap": 7}
         await w.after(0)
+        assert w.service.counters() == {}
         assert w.service.healthy("MBX-01", "imap")
         assert w.events == [("server.down", "imap", "requests"), ("server.up", "imap", "probe")]
 

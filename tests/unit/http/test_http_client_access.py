@@ -215,6 +215,38 @@ async def test_availability_requests_take_turns() -> None:
     assert not any(_cookie(answer) for answer in answers)
 
 
+async def test_turns_of_one_service_are_not_those_of_another() -> None:
+    """A client that asks for two services by turns does not always come to the same server."""
+    world = Sites()
+    ways = set()
+    for _ in range(4):
+        await world.ask(get("/owa/", user="anna"))
+        answer = await world.ask(get("/AS", user="anna"))
+        ways.add(re.search(rb"X-BEServer: (\S+)", answer)[1])  # type: ignore[index]
+    assert len(ways) == 2
+
+
+async def test_users_of_a_lost_server_are_spread_over_the_others() -> None:
+    """B1: another is taken, not one other for all of them."""
+    world = Sites()
+    server = _server("CAS-05", "asia", Role.CLIENT_ACCESS, Version.V2010, "127.0.3.9")
+    organization = replace(
+        world.organization,
+        servers=world.organization.servers | {server.name: server},
+        virtual_directories=(*world.organization.virtual_directories, _directory(server.name, "owa")),
+    )
+    configuration = Configuration(organization, world.configuration.front_end)
+    router: Any = world.door.router
+    router.set_configuration(configuration)
+    world.door.reload(configuration, world.context)
+    answer = await world.ask(get("/owa/", user="anna"))
+    cookie, lost = _cookie(answer), re.search(rb"X-BEServer: (\S+)", answer)[1]  # type: ignore[index]
+    health: Any = world.door.health
+    health.healthy = lambda server, _service: server != lost.decode()
+    answers = [await world.ask(get("/owa/", cookie, user="anna")) for _ in range(4)]
+    assert len({re.search(rb"X-BEServer: (\S+)", answer)[1] for answer in answers}) == 2  # type: ignore[index]
+
+
 def _availability(address: str) -> bytes:
     types = "http://schemas.microsoft.com/exchange/services/2006/types"
     return (

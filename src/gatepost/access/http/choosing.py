@@ -97,7 +97,7 @@ def _in_order(exchange: Exchange, decision: Serve | Proxy, kept: str | None, dev
         kept=kept,
         address=exchange.leg.address[0],
         user=device or exchange.identity.user.name,
-        turn=0 if kept is not None else door.turn(),
+        turn=door.turn(service),  # those of a lost server are spread over the others, too
         healthy=lambda server: door.health.healthy(server, service),
     )
     for name in names:

@@ -48,6 +48,8 @@ RELAY_SWEEPS = 30
 """Sweeps between two looks at upgraded connections, whose idle time is over half an hour."""
 MAX_LOGGED_PATH = 200
 """Characters of a path in the log; the query, which may hold secrets, is never logged."""
+MAX_TURNS = 1_000
+"""Services whose turns are counted; the words are of paths, which clients choose."""
 MAX_DESTINATIONS = 10_000
 """Targets whose destination is kept: servers times virtual directories, and again after each change of a view."""
 
@@ -104,7 +106,7 @@ class HttpDoor:
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._destinations: dict[int, Destination] = {}
         self._sweeps = 0
-        self._turns = count()
+        self._turns: dict[str, int] = {}
         self.configuration = configuration
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
         self.forms = FormsFlow(self)
@@ -301,9 +303,15 @@ class HttpDoor:
         """An id for one request, in the form of a GUID."""
         return b"%b%012x" % (self._request_prefix, next(self._numbers))
 
-    def turn(self) -> int:
-        """A number that grows with each call: whose turn it is where servers take turns."""
-        return next(self._turns)
+    def turn(self, service: str) -> int:
+        """A number that grows with each call for `service`: whose turn it is where servers take turns.
+
+        With one number for all, a client that asks for two services by turns would always come to the same servers.
+        """
+        if len(self._turns) >= MAX_TURNS:
+            self._turns.clear()
+        turn = self._turns[service] = self._turns.get(service, -1) + 1
+        return turn
 
     def has_passed(self, via: bytes) -> bool:
         """Whether `Via` says that this front end has had the request before (SPEC C11)."""
