@@ -58,7 +58,10 @@ class Router:
         `follows_451` is false for devices that cannot follow 451 (C3), `from_peer` true for what came from another
         front end (C11).
         """
-        path = self._short(path)
+        if path and self._segment_is_enough:  # as `_short`, without the call: this is done for each request
+            end = path.find("/", 1)
+            if end >= 0:
+                path = path[:end]
         key = (protocol, mailbox.database, mailbox.home_server, path, follows_451, from_peer)
         decision = self._remembered.get(key)
         if decision is None:

@@ -53,9 +53,7 @@ class _Reader:
         self._kind = rules.kind
         self._seen = rules.remembered
         self._max_fields = max_fields
-        self._clear()
-
-    def _clear(self) -> None:
+        # Each `read` begins with these four.
         self.kept: dict[bytes, bytes] = {}
         self.passed: list[bytes] = []
         self._count = 0
@@ -132,7 +130,10 @@ class RequestReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault`."""
-        self._clear()
+        self.kept = {}
+        self.passed = []
+        self._count = 0
+        self._fault = ""
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpRequestParser(self)
@@ -208,7 +209,10 @@ class ResponseReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault` (always 502)."""
-        self._clear()
+        self.kept = {}
+        self.passed = []
+        self._count = 0
+        self._fault = ""
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpResponseParser(self)

@@ -233,10 +233,6 @@ class Exchange(Refusable):
 
     # --- the response
 
-    def has_no_body(self, status: int) -> bool:
-        """Whether a final response with this status ends with its head (RFC 9112 section 6.3)."""
-        return status in {204, 304} or self.leg.reader.method == b"HEAD"
-
     def interim(self, reader: ResponseReader) -> None:
         """A 1xx response: passed on to clients that know them."""
         if not self.leg.reader.http_1_0:
