@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
-from gatepost.access.mail_server import AttemptFailed, MailServerLeg, back_sign_in, is_front_end, open_server
-from gatepost.directory.port import SignInResult, Verdict
-from gatepost.organization.model import ClientAddress
+from gatepost.access.mail_reach import NotReached, Reach
+from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
 from gatepost.relay.relay import Relay
-from gatepost.routing.decision import Cause, Decision, Proxy, Refuse, Serve, Target
 from gatepost.wire.events import (
     ClientFacts,
     Close,
     Credentials,
-    FailureKind,
     FrontEvent,
     Refusal,
     Send,
@@ -35,19 +32,6 @@ if TYPE_CHECKING:
 
 MAX_PIPELINED = 64 * 1024
 """Bytes a client may send ahead while its sign-in is under way; then reading pauses."""
-ATTEMPTS = 2
-"""Connection attempts for one sign-in; each goes to where the active copy is at that moment."""
-RETRY_SECONDS = 0.25
-"""Wait before the second attempt when the active copy has not moved meanwhile."""
-
-REFUSALS = {
-    FailureKind.REFUSED: Refusal.UNAVAILABLE,
-    FailureKind.UNAVAILABLE: Refusal.UNAVAILABLE,
-    FailureKind.PROTOCOL: Refusal.UNAVAILABLE,
-    FailureKind.IN_USE: Refusal.IN_USE,
-    FailureKind.LIMIT: Refusal.LIMIT,
-}
-"""What the client is told of a failure at the mailbox server; its credentials were judged before (field case 76)."""
 
 
 class Phase(Enum):
@@ -65,9 +49,9 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proxy",
-        "_reason", "_server_leg", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
-        "phase", "relay", "session",
+        "_address", "_deadline", "_door", "_events", "_front", "_full", "_notes", "_outcome", "_proxy", "_reach",
+        "_reason", "_settled", "_since", "_starttls", "_task", "_tls", "_transport", "_user", "phase", "relay",
+        "session",
     )  # fmt: skip
 
     def __init__(self, door: MailDoor, *, tls: bool, starttls: bool, proxy: ProxyHeader | None) -> None:
@@ -76,16 +60,14 @@ class MailClientLeg(asyncio.Protocol):
         self._starttls = starttls
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
-        self._failures: list[str] = []
         self._full = False
         """The transport wants nothing written: the client reads too slowly."""
         self._notes: list[str] = []
         """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = "no sign-in"
+        self._reach: Reach | None = None
         self._reason = ""
-        self._server_leg: MailServerLeg | None = None
         self._settled = False
-        self._target: Target | None = None
         self._task: asyncio.Task[None] | None = None
         self._user = ""
         self.phase = Phase.DIALOGUE
@@ -227,8 +209,7 @@ class MailClientLeg(asyncio.Protocol):
                 return
             self._user = user.name
             self.phase = Phase.CONNECTING
-            work = self._reach(result, credentials)
-            self._task = tasks.start(work, f"{self.session} connect")
+            self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
             self._refuse(Refusal.WRONG_CREDENTIALS, result.reason or "wrong credentials")
         elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
@@ -256,10 +237,16 @@ class MailClientLeg(asyncio.Protocol):
             door.busy_log.refused(client, **fields)
         else:
             line = door.log.warning if refusal is Refusal.UNAVAILABLE else door.log.info
-            line(door.refused_event, client=client, **fields, attempts=list(self._failures))
+            line(
+                door.refused_event,
+                client=client,
+                **fields,
+                attempts=list(self._reach.failures) if self._reach is not None else [],
+            )
         self._outcome = "refused"
         self._reason = reason
-        self._failures.clear()
+        if self._reach is not None:
+            self._reach.failures.clear()
         self.phase = Phase.DIALOGUE
         front = self._front
         events = front.refuse(refusal, text, server) if isinstance(front, ImapFront) else front.refuse(refusal, text)
@@ -268,78 +255,25 @@ class MailClientLeg(asyncio.Protocol):
 
     # --- to the mailbox server
 
-    async def _reach(self, result: SignInResult, credentials: Credentials) -> None:
-        """Connect and sign in where the active copy is now; the second attempt asks again where that is.
-
-        Each attempt tries the decision's servers in turn, where there are several.
-        """
-        door = self._door
-        assert result.user is not None
-        tried: Decision | None = None
-        failure: AttemptFailed | None = None
-        for attempt in range(ATTEMPTS):
-            decision = door.router.decide(door.protocol, result.user.mailbox)
-            if attempt and decision is tried:
-                await asyncio.sleep(RETRY_SECONDS)
-                decision = door.router.decide(door.protocol, result.user.mailbox)
-            tried = decision
-            if not isinstance(decision, Serve | Proxy):
-                self._task = None
-                self._refuse_decision(decision)
-                return
-            for target in door.servers_for(decision, self._address[0], self._user):
-                self._target = target
-                if self._front.ttl <= 1 and is_front_end(door.configuration.organization.servers[target.server]):
-                    self._task = None
-                    self._refuse(Refusal.UNAVAILABLE, "a loop: too many front ends have handed this session on")
-                    return
-                failure = await self._try(target, result, credentials)
-                if failure is None:
-                    return
-                if not failure.elsewhere:
-                    break
-            assert failure is not None  # there is always one to try
-            if not failure.again:
-                break
-        self._task = None
-        assert failure is not None
-        self._refuse(REFUSALS[failure.kind], f"mailbox server: {self._failures[-1]}")
-
-    def _refuse_decision(self, decision: Decision) -> None:
-        if isinstance(decision, Refuse) and decision.cause is Cause.OTHER_SITE:
-            self._refuse(Refusal.OTHER_SERVER, decision.message, decision.message, decision.server_name)
-        else:
-            reason = decision.message if isinstance(decision, Refuse) else "a redirect has no form in this protocol"
-            self._refuse(Refusal.UNAVAILABLE, reason)
-
-    async def _try(self, target: Target, result: SignInResult, credentials: Credentials) -> AttemptFailed | None:
-        """One attempt; None: the session is handed over."""
-        assert result.user is not None
-        door = self._door
-        server = door.configuration.organization.servers[target.server]
-        facts = self._facts() if target.endpoint.client_address is not ClientAddress.NONE else None
-        sign_in = back_sign_in(server, target.endpoint, result.user, credentials, facts, self._front)
-        leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
-        self._server_leg = leg
+    async def _connect(self, user: User, credentials: Credentials) -> None:
+        reach = self._reach = Reach(self._door)
         try:
-            signed_in = await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
-        except AttemptFailed as failure:
-            door.tell_health(target, self._address[0], failure)
-            self._failures.append(f"{target.server}: {failure}")
-            return failure
-        door.tell_health(target, self._address[0])
-        self._task = None
-        self._hand_over(signed_in)
-        return None
+            signed_in = await reach.open(user, credentials, self._front, self._facts, self._address[0])
+        except NotReached as failure:
+            self._task = None
+            self._refuse(failure.refusal, failure.reason, failure.text, failure.server)
+        else:
+            self._task = None
+            self._hand_over(signed_in, reach)
 
     def _facts(self) -> ClientFacts:
         address, own = self._address, own_address(self._transport, self._proxy)
         return ClientFacts(address[0], address[1], own[0], own[1], self._tls, self.session, self._front.ttl - 1)
 
-    def _hand_over(self, signed_in: SignedIn) -> None:
+    def _hand_over(self, signed_in: SignedIn, reach: Reach) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""
         door = self._door
-        leg = self._server_leg
+        leg = reach.leg
         assert leg is not None
         if self._transport.is_closing():
             self._reason = "client closed"
@@ -358,7 +292,7 @@ class MailClientLeg(asyncio.Protocol):
         door.pending.discard(self)
         door.relaying.add(self)
         del self._front
-        self._server_leg = None
+        reach.leg = None
         leg.relay = self.relay
         self.relay.start(answer, rest, client_full=self._full)
 
@@ -395,7 +329,7 @@ class MailClientLeg(asyncio.Protocol):
         """The absolute time for signing in, whatever the session is busy with (field case 103)."""
         if now < self._deadline:
             return
-        if self._server_leg is not None or self.phase is Phase.CHECKING:
+        if (self._reach is not None and self._reach.leg is not None) or self.phase is Phase.CHECKING:
             self._reason = "sign-in took too long"
         self.turn_away("no sign-in in time")
 
@@ -414,9 +348,8 @@ class MailClientLeg(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        if self._server_leg is not None:
-            self._server_leg.abort()
-            self._server_leg = None
+        if self._reach is not None:
+            self._reach.abort()
         door.admission.leave(self._address[0], settled=self._settled)
         relay = self.relay
         door.log.info(
@@ -426,7 +359,7 @@ class MailClientLeg(asyncio.Protocol):
             user=self._user,
             outcome=self._outcome,
             reason=self._reason,
-            server=self._target.server if self._target is not None else "",
+            server=self._server_name,
             tls=self._tls,
             seconds=round(door.loop.time() - self._since, 3),
             bytes_in=relay.bytes_in if relay is not None else 0,
@@ -435,6 +368,11 @@ class MailClientLeg(asyncio.Protocol):
         )
 
     # --- for operators
+
+    @property
+    def _server_name(self) -> str:
+        """The server that the session is at, or that was tried last."""
+        return self._reach.target.server if self._reach is not None and self._reach.target is not None else ""
 
     @property
     def bytes_seen(self) -> int:
@@ -449,6 +387,6 @@ class MailClientLeg(asyncio.Protocol):
             "phase": self.phase.value,
             "client": self._address[0],
             "user": self._user,
-            "server": self._target.server if self._target is not None else "",
+            "server": self._server_name,
             "seconds": round(self._door.loop.time() - self._since, 1),
         }
