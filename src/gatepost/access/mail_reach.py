@@ -119,6 +119,7 @@ class Reach:
         try:
             signed_in = await open_server(leg, target.endpoint, server, told, door.client_contexts, door.limits)
         except AttemptFailed as failure:
+            self.leg = None
             door.tell_health(target, address, failure)
             self.failures.append(f"{target.server}: {failure}")
             raise
