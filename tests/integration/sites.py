@@ -193,10 +193,10 @@ class Sites:
     # --- what happens to them
 
     def workers(self, front_end: str) -> list[int]:
-        """Process ids of a front end's workers."""
+        """Process ids of a front end's workers that are ready; it may have other children for a moment."""
         process = self.front_ends[front_end]
-        latest = {entry["slot"]: entry["worker"] for entry in process.events("worker.ready")}
-        return [pid for pid in latest.values() if Path(f"/proc/{pid}").exists()]
+        ready = {entry["worker"] for entry in process.events("worker.ready")}
+        return [pid for pid in process.workers() if pid in ready] if process.running else []
 
     def signal(self, front_end: str, number: signal.Signals) -> None:
         """To a front end's supervisor and workers, in this order: it shall not make up for them."""
@@ -252,9 +252,13 @@ class Sites:
         return self.directory / f"{front_end.lower()}.toml"
 
     def _wait_ready(self, name: str) -> None:
-        """Until a worker answers: ports accept before."""
+        """Until a worker answers, and is known: ports accept before."""
         self.front_ends[name].wait_ready()
-        wait_until(lambda: self._answers(name), 20.0, f"{name} answers\n{self.front_ends[name].log_tail()}")
+        wait_until(
+            lambda: bool(self.workers(name)) and self._answers(name),
+            20.0,
+            f"{name} answers\n{self.front_ends[name].log_tail()}",
+        )
 
     def _answers(self, name: str) -> bool:
         try:

@@ -241,7 +241,10 @@ def test_a_hung_peer_costs_one_attempt_then_it_is_out_and_comes_back(sites: Site
     """SIGSTOP: it accepts and says nothing. SIGCONT: it is used again."""
     answer = sites.web("CAS-02", "user3")
     kept, cookies = _peer(answer), "; ".join(f"{name}={value}" for name, value in answer.cookies.items())
-    ask = lambda: sites.web("CAS-02", "user3", headers={"Cookie": cookies})  # noqa: E731
+
+    def ask() -> WebAnswer:
+        return sites.web("CAS-02", "user3", headers={"Cookie": cookies})
+
     sites.signal(kept, signal.SIGSTOP)
     asked = [Background(ask).result(HEALTH_SECONDS) for _ in range(3)]
     assert [(answer.status, _peer(answer)) for answer in asked] == [(200, _other(kept))] * 3

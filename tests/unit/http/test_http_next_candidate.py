@@ -15,12 +15,16 @@ class Health:
     def __init__(self) -> None:
         self.dead: set[str] = set()
         self.failures: list[str] = []
+        self.watched: list[str] = []
 
     def healthy(self, server: str, _service: str) -> bool:
         return server not in self.dead
 
     def connected(self, server: str, service: str) -> None:
         pass
+
+    def watch(self, server: str, _service: str) -> None:
+        self.watched.append(server)
 
     def failed(self, server: str, _service: str, _client: str, _reason: str) -> None:
         self.failures.append(server)
@@ -105,6 +109,17 @@ async def test_requests_that_wait_for_a_server_that_probes_find_dead_go_to_the_n
     assert world.servers[0].closed
     await client.serve(response(), 1)
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_server_is_watched_from_the_request_on_not_from_its_first_answer(world: Watched) -> None:
+    """One that has never answered would never be probed, and stay in the rotation."""
+    client, first = await _ask(world)
+    assert world.health.watched == [first]
+    await client.serve(response())
+    client.transport.take()
+    await client.send(get("/owa/", user="anna"))
+    await client.serve(response())
+    assert world.health.watched.count(first) == 1, "an answer is worth a second"
 
 
 async def test_a_post_at_a_dead_server_is_503_at_once(world: Watched) -> None:

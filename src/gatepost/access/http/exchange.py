@@ -214,6 +214,10 @@ class Exchange(Refusable):
         leg = self.leg
         self._waits_for = None
         self._server = server
+        destination = self.destination
+        if leg.door.loop.time() >= destination.tell_at:
+            # Nothing was heard of it lately: if it does not answer this one, probes find out.
+            leg.door.health.watch(destination.server.name, self.asked.service)
         server.begin(self)
         server.transport.write(self._head)
         if leg.body is not None:
