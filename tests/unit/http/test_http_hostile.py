@@ -290,7 +290,7 @@ def by_h11(data: bytes) -> tuple[bytes, bytes, int | None] | None:
     return event.method, event.target, None if coding else int(length[0]) if length else 0
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(heads())
 @example(b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n")
 def test_what_we_take_h11_takes_alike(data: bytes) -> None:
