@@ -148,6 +148,7 @@ def test_50_megabytes_down_in_chunks_over_two_hops_cost_no_memory(sites: Sites) 
 
 def test_a_slow_client_of_a_large_download_costs_no_memory(sites: Sites) -> None:
     """Back-pressure goes through both hops to the server: it sends no faster than the client reads."""
+    _download(sites, 4 * 1024 * 1024)
     memory = Memory(sites, "CAS-02", *ARRAY)
     with _asked(sites, f"/EWS/download?size={MEGABYTES * 1024 * 1024}") as answer:
         answer.read(1024)
