@@ -210,6 +210,12 @@ class Sites:
         self.signal(front_end, signal.SIGKILL)
         self.front_ends[front_end].wait(5.0)
 
+    def restart(self, front_end: str) -> None:
+        """Drain it, and start it again; returns when it serves."""
+        self.front_ends[front_end].stop()
+        self.front_ends[front_end].start()
+        self._wait_ready(front_end)
+
     def mend(self) -> None:
         """Everything as it was: all front ends run and use the files as they were, every web part lives."""
         self.big.release.set()

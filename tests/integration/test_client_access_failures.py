@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -156,6 +157,41 @@ def test_a_slow_client_of_a_large_download_costs_no_memory(sites: Sites) -> None
         assert memory.growth() < GROWTH_KIB
 
 
+@pytest.mark.parametrize("framing", ["chunked", "length"])
+def test_an_upload_that_its_client_breaks_off_never_looks_whole_to_the_server(sites: Sites, framing: str) -> None:
+    """No last chunk is made up, and no length is filled."""
+    path = f"/EWS/upload?{framing}"
+    piece = bytes(100_000)
+    with closing(sites.connection("CAS-02")) as connection:
+        connection.putrequest("PUT", path)
+        fields = sites.basic("dave")
+        fields |= {"Transfer-Encoding": "chunked"} if framing == "chunked" else {"Content-Length": "1000000"}
+        for name, value in fields.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if framing == "chunked" else piece)
+        wait_until(lambda: [seen.path for seen in sites.big.requests] == [path], 5.0, "the server reads")
+    wait_until(lambda: sites.big.left == [path], 5.0, "the server knows that it is cut")
+
+
+def test_a_client_that_asks_before_it_sends_its_body_is_invited_over_two_hops(sites: Sites) -> None:
+    """`Expect: 100-continue`, as old phones and mail programs send it with large bodies."""
+    place = sites.place("CAS-02")
+    lines = [f"{name}: {value}" for name, value in (sites.basic("dave") | {"Host": "mail.contoso.com"}).items()]
+    head = "\r\n".join(["PUT /EWS/upload HTTP/1.1", *lines, "Content-Length: 5", "Expect: 100-continue", "", ""])
+    with (
+        socket.create_connection(place, timeout=10.0) as plain,
+        sites.context.wrap_socket(plain, server_hostname=place[0]) as secured,
+    ):
+        secured.sendall(head.encode())
+        assert secured.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        secured.sendall(b"12345")
+        answer = http.client.HTTPResponse(secured)
+        answer.begin()
+        assert (answer.status, answer.read()) == (200, b"5 bytes of dave@contoso.com")
+        answer.close()
+
+
 # --- a front end dies
 
 
@@ -203,6 +239,29 @@ def test_what_may_not_be_repeated_is_not(sites: Sites) -> None:
     assert answer.status == 503
     assert "may not have arrived" in answer.text
     assert len(sites.big.requests) == 1
+
+
+def test_no_request_fails_while_the_front_ends_of_an_array_are_restarted_one_by_one(sites: Sites) -> None:
+    """SIGTERM, start: requests under way are finished, the next ones go to the other one."""
+    over = threading.Event()
+    came: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        while not over.is_set():
+            answer = sites.web("CAS-02", "user3")
+            came.append((answer.status, _peer(answer)))
+
+    asking = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for name in ARRAY:
+        sites.restart(name)
+    over.set()
+    for thread in asking:
+        thread.join(10.0)
+        assert not thread.is_alive()
+    assert {status for status, _ in came} == {200}
+    assert {peer for _, peer in came} == set(ARRAY)
 
 
 def test_a_dead_peer_is_passed_over_at_once(sites: Sites) -> None:
