@@ -256,7 +256,8 @@ class ResponseReader(_Reader):
 def _read_status_line(line: bytes, status: int) -> tuple[bytes, bool]:
     """The status line for the client, and whether the server speaks HTTP/1.0. Raises `HeadFault`."""
     http_1_0 = not line.startswith(b"HTTP/1.1 %d" % status)
-    if http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status):
+    # Below 100 would pass for an interim response, with fewer digits than a status has (RFC 9112 section 4).
+    if status < 100 or (http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status)):
         raise HeadFault(502, "bad status line from the server")
     # A reason is for people only; one with odd octets is left out.
     reason = line[12:-2]
