@@ -6,7 +6,8 @@ import itertools
 import re
 
 import pytest
-from sites import ACTIVESYNC, ARRAY, EXTERNAL, HOMES, OLD_WEB, Sites, wait_until
+from sites import Sites, wait_until
+from sites_figure import ACTIVESYNC, ARRAY, EXTERNAL, HOMES, OLD_WEB
 
 from gatepost.lab.clients import WebAnswer
 

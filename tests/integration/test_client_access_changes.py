@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
-from sites import ARRAY, DOMAIN, FOLLOW_SECONDS, FRONT_ENDS, HOMES, Sites, wait_until
+from sites import FOLLOW_SECONDS, Sites, wait_until
+from sites_figure import ARRAY, DOMAIN, FRONT_ENDS, HOMES
 
 from gatepost.lab.clients import MailAnswer, WebAnswer, imap_visit, pop3_visit
 from gatepost.lab.toml_text import Table

@@ -8,7 +8,8 @@ import time
 
 import pytest
 from activesync import Phone
-from sites import ACTIVESYNC, ARRAY, HOMES, SOGO, Sites, wait_until
+from sites import Sites, wait_until
+from sites_figure import ACTIVESYNC, ARRAY, HOMES, SOGO
 
 HEARTBEAT = 60
 """Seconds; new mail ends it long before."""

@@ -298,6 +298,8 @@ async def test_when_probes_find_a_service_dead_those_who_wait_there_are_told() -
         assert told == []
         await w.after(6)
         assert told == ["MBX-01"]
+        await w.after(6)
+        assert told == ["MBX-01"] * 2, "for those who have come since"
 
 
 async def test_two_clients_failures_take_it_down_and_a_probe_follows_at_once() -> None:

@@ -111,6 +111,25 @@ async def test_requests_that_wait_for_a_server_that_probes_find_dead_go_to_the_n
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
 
 
+async def test_who_waits_at_the_last_candidate_is_told_when_that_one_is_dead_too(world: Watched) -> None:
+    """All of them hang: 503, however far apart probes find it out."""
+    client, first = await _ask(world)
+    world.health.dead |= {"CAS-03", "CAS-04"}
+    world.door.server_dead(first)
+    await world.settle()
+    assert len(world.went_to) == 2
+    world.door.server_dead(world.went_to[1])
+    assert client.transport.take().startswith(b"HTTP/1.1 503 ")
+
+
+async def test_kept_connections_of_a_dead_server_are_not_used(world: Watched) -> None:
+    """They lead to a process that hangs, or to a machine that has forgotten them."""
+    client, first = await _ask(world)
+    await client.serve(response())
+    world.door.server_dead(first)
+    assert world.servers[0].closed
+
+
 async def test_a_server_is_watched_from_the_request_on_not_from_its_first_answer(world: Watched) -> None:
     """One that has never answered would never be probed, and stay in the rotation."""
     client, first = await _ask(world)

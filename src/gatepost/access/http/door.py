@@ -212,7 +212,13 @@ class HttpDoor:
         }
 
     def server_dead(self, name: str) -> None:
-        """Probes have found a service of that server dead: requests that wait for it need not, if another has it."""
+        """Probes find a service of that server dead: requests that wait for it need not, if another has it.
+
+        Its unused connections are closed: when it is back, most of them will be of no use.
+        """
+        for pool in self._pools.values():
+            if pool.server_name == name:
+                pool.close_idle()
         waiting = [leg.exchange for leg in self._legs if isinstance(leg.exchange, Exchange)]
         for exchange in waiting:
             if exchange.server_name == name and not self.health.healthy(name, exchange.asked.service):
