@@ -341,6 +341,14 @@ class Organization:
         return {name: tuple(sorted(found, key=lambda d: -len(d.path))) for name, found in grouped.items()}
 
     @cached_property
+    def directories_by_path(self) -> dict[str, tuple[VirtualDirectory, ...]]:
+        """All servers' virtual directories by their case-folded path."""
+        grouped: dict[str, list[VirtualDirectory]] = {}
+        for directory in self.virtual_directories:
+            grouped.setdefault(directory.path.casefold(), []).append(directory)
+        return {path: tuple(found) for path, found in grouped.items()}
+
+    @cached_property
     def directories_by_prefix(self) -> dict[str, tuple[tuple[str, VirtualDirectory], ...]]:
         """Each server's virtual directories with what a case-folded path, ended by a slash, must begin with."""
         return {
