@@ -202,6 +202,15 @@ def test_too_few_cookies_are_refused(built: Path, tmp_path: Path) -> None:
     assert "fewer cookies than users" in done.stderr
 
 
+@pytest.mark.parametrize("who", ["basic", "cookie", "affinity"])
+def test_the_cost_of_a_request_is_told(who: str) -> None:
+    """`http_cost.py` for each kind of user; it ends badly when a request is not answered by the server."""
+    command = [sys.executable, BENCHMARKS / "http_cost.py", who, "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{who}: least ")
+
+
 def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     """`run.py --quick` starts every peer, spoils no measurement and writes its figures."""
     figures = tmp_path / "figures.json"
