@@ -25,6 +25,7 @@ from gatepost.access.http.destination import Destination
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.pool import Pool, ServerConnections
+from gatepost.access.http.sharing import share
 from gatepost.access.http.slots import Slots
 from gatepost.access.router import Router
 from gatepost.configuration.settings import Configuration
@@ -373,6 +374,7 @@ class HttpDoor:
             leg.expired()
         for pool in self._pools.values():
             pool.sweep(now)
+        share(self._legs, self.slots, self._connections)
         self._sweeps += 1
         if self._sweeps % RELAY_SWEEPS == 0:
             for leg in list(self.relays):

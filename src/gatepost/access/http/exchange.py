@@ -75,6 +75,11 @@ class Exchange(Refusable):
         return self._server is not None
 
     @property
+    def has_slot(self) -> bool:
+        """Whether it counts among the requests under way."""
+        return self._has_slot
+
+    @property
     def server_is_slow(self) -> bool:
         """Whether the server's side has more of the body waiting than it should."""
         return self._server_slow
