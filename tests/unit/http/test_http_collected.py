@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from http_harness import Client, World, basic, get, response
 
+from gatepost.access.http import collected
 from gatepost.access.http.collected import WHOLE_SECONDS
+from gatepost.access.http.exchange import Exchange
 from gatepost.organization.model import AuthenticationMethod, VirtualDirectory
 
 TIMES = b"<Envelope><Body><GetUserAvailabilityRequest/></Body></Envelope>"
@@ -65,3 +67,51 @@ async def test_the_servers_time_begins_when_the_body_is_there() -> None:
     await world.pass_time(10 * WHOLE_SECONDS)
     await client.serve(response())
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
+
+
+def long_request(user: str, octets: int = 9000) -> bytes:
+    """An Availability request whose last octet does not come."""
+    head = f"POST /ews/x HTTP/1.1\r\nHost: mail.contoso.com\r\n{basic(user)}\r\nContent-Type: text/xml\r\n"
+    return f"{head}Content-Length: {octets}\r\n\r\n".encode() + b" " * (octets - 1)
+
+
+async def test_one_user_cannot_fill_the_memory_with_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over many connections; others' bodies are collected all the same, and what ends leaves room."""
+    monkeypatch.setattr(collected, "MAX_OF_USER", 30_000)
+    world = World()
+    clients = [world.client() for _ in range(4)]
+    answers = [await client.send(long_request("alice")) for client in clients]
+    assert [answer[:13] for answer in answers] == [b"", b"", b"", b"HTTP/1.1 503 "]
+    assert b"\r\nRetry-After: " in answers[3]
+    assert await world.client().send(long_request("carol")) == b""
+    clients[0].transport.lose()
+    assert await world.client().send(long_request("alice")) == b""
+    assert world.door.collecting.octets == 4 * 8999
+
+
+async def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collected, "MAX_OF_ALL", 20_000)
+    world = World()
+    assert [(await world.client().send(long_request(user)))[:13] for user in ("alice", "carol", "bob")] == [
+        b"",
+        b"",
+        b"HTTP/1.1 503 ",
+    ]
+
+
+async def test_nothing_is_counted_when_nothing_is_collected() -> None:
+    """However it ends: complete, too large, too slow, given up; and what was sent on is not kept beside it."""
+    world = World()
+    done, large, slow, gone = (world.client() for _ in range(4))
+    await done.send(get("/ews/x", "Content-Type: text/xml", method="POST", body=TIMES))
+    exchange = done.leg.exchange
+    assert isinstance(exchange, Exchange)
+    assert exchange.collected is None
+    await large.send(get("/ews/x", "Content-Type: text/xml", "Content-Length: 300000", method="POST"))
+    await gone.send(long_request("carol"))
+    gone.transport.lose()
+    await slow.send(long_request("carol"))
+    await world.pass_time(WHOLE_SECONDS + 1)
+    assert slow.transport.take().startswith(b"HTTP/1.1 408 ")
+    assert world.door.collecting.octets == 0
+    assert world.door.collecting._by_user == {}

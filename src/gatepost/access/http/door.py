@@ -20,6 +20,7 @@ from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
 from gatepost.access.http.autodiscover.service import Autodiscover
 from gatepost.access.http.client_leg import HttpClientLeg
+from gatepost.access.http.collected import Collecting
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
 from gatepost.access.http.exchange import Exchange
@@ -112,6 +113,7 @@ class HttpDoor:
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
         self.forms = FormsFlow(self)
         self.autodiscover = Autodiscover(self)
+        self.collecting = Collecting()
         self.peers: PeerEntrance | None = None
         """What is between front ends; None: this one has no peer certificate."""
         self._configure(configuration, client_context)

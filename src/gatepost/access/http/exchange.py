@@ -225,6 +225,9 @@ class Exchange(Refusable):
             leg.door.health.watch(destination.server.name, self.asked.service)
         server.begin(self)
         server.transport.write(self._head)
+        if self.collected is not None:
+            # A request with a body is not sent twice: nobody needs it any more, and the answer may take an hour.
+            self.collected, self._head = None, b""
         if leg.body is not None:
             leg.pump()
 
