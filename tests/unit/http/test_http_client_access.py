@@ -13,6 +13,7 @@ from http_harness import HEADER_SIGN_IN, Client, World, get, head_of, mailbox_se
 from gatepost.access.http.door import HttpDoor
 from gatepost.access.router import Router
 from gatepost.activemanager.port import RegistryView
+from gatepost.balancing.first_contacts import MAX_IN_A_DAY
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.model import (
@@ -324,6 +325,17 @@ async def test_a_device_goes_to_the_same_server_every_time() -> None:
         assert len(ways) == 1
         assert world.state.servers[f"anna {device}"].encode() in ways
     assert set(world.state.servers.values()) == {"CAS-03", "CAS-04"}
+
+
+async def test_a_client_that_makes_up_devices_makes_no_others_be_forgotten() -> None:
+    """What its user has too many of share what is remembered for the user; the first ones stay where they are."""
+    world = Sites()
+    for number in range(MAX_IN_A_DAY + 20):
+        await world.ask(_sync(device=f"made{number}"))
+    assert len(world.state.servers) == MAX_IN_A_DAY + 1
+    assert "anna" in world.state.servers
+    first = world.state.servers["anna made0"]
+    assert f"X-BEServer: {first}\r".encode() in await world.ask(_sync(device="made0"))
 
 
 async def test_a_device_moves_when_its_server_is_down_and_every_front_end_learns_it() -> None:

@@ -67,6 +67,10 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
         state = door.shared_state
         if state is not None:
             kept = state.known_server(device)
+            user = exchange.identity.user.name
+            if kept is None and device != user and not door.first_contacts.may(user, device, door.loop.time()):
+                device = user
+                kept = state.known_server(device)
             if kept is None:
                 tasks.start(_first(exchange, decision, device, state), f"{leg.session} device")
                 return None

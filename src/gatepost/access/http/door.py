@@ -29,6 +29,7 @@ from gatepost.access.http.pool import Pool, ServerConnections
 from gatepost.access.http.sharing import share
 from gatepost.access.http.slots import Slots
 from gatepost.access.router import Router
+from gatepost.balancing.first_contacts import FirstContacts
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Server, TlsMode
@@ -114,6 +115,7 @@ class HttpDoor:
         self.forms = FormsFlow(self)
         self.autodiscover = Autodiscover(self)
         self.collecting = Collecting()
+        self.first_contacts = FirstContacts()
         self.peers: PeerEntrance | None = None
         """What is between front ends; None: this one has no peer certificate."""
         self._configure(configuration, client_context)
