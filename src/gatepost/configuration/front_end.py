@@ -67,7 +67,9 @@ class FrontEndBuilder:
                 table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
             ),
             forms=build_forms(self.document, table.forms, self.files),
-            peer_keys=build_peer_keys(self.document, table, self.files, server),
+            peer_keys=build_peer_keys(
+                self.document, table, self.files, server, self.organization.servers if self.organization else {}
+            ),
         )
 
     def _add(self, finding: Finding) -> None:
