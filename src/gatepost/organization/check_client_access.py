@@ -47,6 +47,8 @@ def check_client_access(organization: Organization) -> Iterator[Finding]:
         if doors and versions and others:
             yield from _check_versions(site, versions, doors, others)
             yield from _check_ways(organization, site, doors)
+        if doors and versions:
+            yield from _check_web_servers(organization, doors, inside.get(site, []))
         if organization.sites[site].through_peer:
             yield from _check_through_peer(site, doors)
         if others:
@@ -111,6 +113,26 @@ def _check_ways(organization: Organization, site: str, doors: tuple[Server, ...]
         message += "has no peer endpoint" if len(web) == 1 else "have no peer endpoint"
         remedy = f"add peer = {{}} to [servers.{name}.endpoints], and its certificate with: gatepost ca issue {name}"
         yield warning(("servers", name, "endpoints"), f"server {name}", message, remedy)
+
+
+def _check_web_servers(
+    organization: Organization, doors: tuple[Server, ...], inside: list[Server]
+) -> Iterator[Finding]:
+    """A mailbox server of 2007 or 2010 with a web part is given no virtual directories by itself (C1)."""
+    known = organization.directories_by_server
+    if any(door.peer_endpoint is None and door.name in known for door in doors[1:]):
+        return  # one of them is a web server behind the others
+    for server in inside:
+        has_web = server.endpoint(Protocol.HTTPS) is not None and server.name not in known
+        if has_web and Role.MAILBOX in server.roles and server.version in OLD:
+            message = (
+                "has an endpoint for HTTP but no virtual directory, and its site has no web server besides the front "
+            )
+            message += "end: nobody answers Outlook Web App, ActiveSync and web services for its mailboxes"
+            remedy = (
+                f'list its virtual directories, for example service = "owa", internal_url = "{server.own_url("/owa")}"'
+            )
+            yield warning(("servers", server.name, "endpoints"), f"server {server.name}", message, remedy)
 
 
 def _is_reachable(door: Server) -> bool:

@@ -440,3 +440,12 @@ async def test_a_mailbox_server_that_wants_a_password_gets_the_users() -> None:
     world = World([mailbox_server("MBX-1"), mailbox_server("MBX-2")])
     await world.client().send(get())
     assert b"Authorization: Basic " in world.servers[0].take()
+
+
+async def test_a_redirect_to_where_the_client_is_already_is_a_loop() -> None:
+    """A wrong external URL: the browser, or the phone, would come back for ever. The log says what to look at."""
+    world = Sites()
+    for path, name in (("/owa/", b"mail.europe"), ("/Microsoft-Server-ActiveSync?Cmd=Sync", b"MAIL.europe")):
+        request = get(path, user="berta").replace(b"Host: mail.", b"Host: %b." % name)
+        assert (await world.client().send(request)).startswith(b"HTTP/1.1 508 ")
+    assert "external URLs" in world.log.of("http.refused")[0]["reason"]

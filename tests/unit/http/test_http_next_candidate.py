@@ -152,10 +152,15 @@ async def test_a_post_at_a_dead_server_is_503_at_once(world: Watched) -> None:
     assert len(world.went_to) == 1
 
 
-async def test_a_mailbox_server_without_an_alternative_keeps_its_time(world: Watched) -> None:
-    """It may be busy only, and answers when it comes to it."""
-    client, only = await _ask(world, user="dora")
+async def test_a_mailbox_server_without_an_alternative_keeps_its_time_for_what_may_have_been_done(
+    world: Watched,
+) -> None:
+    """A POST is not sent again: the server may be busy only, and carry it out. A GET is told to come back."""
+    client, only = await _ask(world, user="dora", method="POST", body=b"x")
     world.health.dead.add(only)
     world.door.server_dead(only)
     await client.serve(response())
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
+    client, only = await _ask(world, user="dora")
+    world.door.server_dead(only)
+    assert client.transport.take().startswith(b"HTTP/1.1 503 ")

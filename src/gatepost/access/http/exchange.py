@@ -16,7 +16,7 @@ from gatepost.access.http.refusable import Refusable
 from gatepost.access.http.refusals import status_of
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, Refuse, Serve, Target
+from gatepost.routing.outcome import Cause, Mailbox, Proxy, Redirect, RedirectForm, Refuse, Serve, Target
 from gatepost.wire.activesync import follows_451
 from gatepost.wire.http_body import LAST_CHUNK, chunk
 from gatepost.wire.http_fields import passed_value
@@ -145,6 +145,9 @@ class Exchange(Refusable):
             destination.pool.ask(self)
 
     def _not_ours(self, decision: Redirect | Refuse) -> None:
+        if isinstance(decision, Redirect) and self._leads_back(decision):
+            self.refuse(508, "a redirect to where the client is already: look at the external URLs", cause=Cause.LOOP)
+            return
         if isinstance(decision, Redirect):
             status, fields, kind, body = redirect(self.leg, decision, self.asked.path, self.asked.query)
             self.end()
@@ -152,6 +155,11 @@ class Exchange(Refusable):
             return
         status = status_of(decision.cause, self.asked.kind)
         self.refuse(status, decision.message, cause=decision.cause, told=decision.message)
+
+    def _leads_back(self, decision: Redirect) -> bool:
+        """Whether the client would come to this very front end by the same name again, and again."""
+        origin = self.leg.origin.decode("ascii", "replace").lower()
+        return decision.form is not RedirectForm.OWN_PATH and f"{decision.location.lower()}/".startswith(origin + "/")
 
     # --- waiting (the slots' and the pool's side)
 
@@ -355,10 +363,11 @@ class Exchange(Refusable):
     def server_dead(self) -> None:
         """Nobody is there any more (probes say so). What has no answer yet does not wait for one that may come.
 
-        Only where there are several candidates: a single server may be busy only, and come to it.
+        Where there is no other candidate a request that may have been carried out goes on waiting: it must not be sent
+        again, and the server may only be busy, and come to it.
         """
         server = self._server
-        if self.over or self._response_begun or server is None or self._choice is None:
+        if self.over or self._response_begun or server is None or (self._choice is None and not self._may_repeat()):
             return
         self._server = None
         server.abandon()
