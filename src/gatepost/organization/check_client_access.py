@@ -173,6 +173,7 @@ def _check_external_urls(organization: Organization) -> Iterator[Finding]:
     """One host for one site: what differs inside a site, or is the same in two, sends clients astray (C3, C5)."""
     by_site: dict[tuple[str, str], tuple[str, str]] = {}
     by_host: dict[tuple[str, str], tuple[str, str]] = {}
+    machines = {server.fqdn: server for doors in organization.client_access_by_site.values() for server in doors}
     for index, directory in enumerate(organization.virtual_directories):
         server = organization.servers.get(directory.server)
         url = _parse(directory.external_url)
@@ -188,6 +189,11 @@ def _check_external_urls(organization: Organization) -> Iterator[Finding]:
             yield warning(path, who, message, "give all servers of a site one external name")
         if CLASS_OF_SERVICE.get(service, PathClass.API) is PathClass.API:
             continue  # programs are never redirected
+        other = machines.get(url.host)
+        if other is not None and other.site != server.site:
+            message = f"its external host {url.host} is {other.name} of site {other.site}: redirected clients come back"
+            yield warning(path, who, message, f"give site {server.site} an external name of its own")
+            continue
         site, name = by_host.setdefault((url.host, service), (server.site, server.name))
         if site != server.site:
             message = f"its external host {url.host} is that of {name} in site {site} too: redirected clients come back"
