@@ -339,7 +339,7 @@ class MailClientLeg(asyncio.Protocol):
             self._door.admission.settle(self._address[0])
 
     def _finish(self) -> None:
-        """The session is over: nothing of it stays, and one line tells of it."""
+        """The session is over: nothing of it stays. One line tells of it, or counts it where nobody signed in."""
         if self.phase is Phase.CLOSED:
             return
         self.phase = Phase.CLOSED
@@ -352,20 +352,24 @@ class MailClientLeg(asyncio.Protocol):
             self._reach.abort()
         door.admission.leave(self._address[0], settled=self._settled)
         relay = self.relay
-        door.log.info(
-            door.event,
-            session=self.session,
-            client=self._address[0],
-            user=self._user,
-            outcome=self._outcome,
-            reason=self._reason,
-            server=self._server_name,
-            tls=self._tls,
-            seconds=round(door.loop.time() - self._since, 3),
-            bytes_in=relay.bytes_in if relay is not None else 0,
-            bytes_out=relay.bytes_out if relay is not None else 0,
-            **({"notes": self._notes} if self._notes else {}),
-        )
+        fields: dict[str, Any] = {
+            "session": self.session,
+            "user": self._user,
+            "outcome": self._outcome,
+            "reason": self._reason,
+            "server": self._server_name,
+            "tls": self._tls,
+            "seconds": round(door.loop.time() - self._since, 3),
+            "bytes_in": relay.bytes_in if relay is not None else 0,
+            "bytes_out": relay.bytes_out if relay is not None else 0,
+        }
+        if self._notes:
+            fields["notes"] = self._notes
+        if self._outcome == "no sign-in" and self._reach is None:
+            # Also of those that go before their password is judged, which nothing slows down.
+            door.strangers_log.refused(self._address[0], **fields)
+        else:
+            door.log.info(door.event, client=self._address[0], **fields)
 
     # --- for operators
 

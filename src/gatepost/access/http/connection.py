@@ -49,7 +49,7 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_buffer", "_id", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in",
         "bytes_out", "deadline", "door", "exchange", "phase", "pinned", "proxy", "reader", "relay", "requests",
-        "session", "settled", "tls", "transport", "users",
+        "session", "settled", "tls", "transport", "tried", "users",
     )  # fmt: skip
 
     address: tuple[str, int]
@@ -75,6 +75,8 @@ class HttpConnection(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self.settled = False
+        self.tried = False
+        """A sign-in was judged and refused, which has its own line in the log and took its time."""
         self.admitted = False
         self.session = ""
         self._buffer = b""

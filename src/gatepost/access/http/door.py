@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
-from gatepost.access.busy_log import BusyLog
+from gatepost.access.busy_log import FURTHER_STRANGERS, FURTHER_UNSIGNED, BusyLog
 from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
@@ -101,6 +101,9 @@ class HttpDoor:
         self.relays: set[HttpConnection] = set()
         self._admission = admission
         self._busy = BusyLog(log, "http.refused", loop)
+        # What anybody can cause who can connect must not fill the disk.
+        self._unsigned = BusyLog(log, "http.refused", loop, level="info", further=FURTHER_UNSIGNED)
+        self._strangers = BusyLog(log, "http.connection", loop, level="info", further=FURTHER_STRANGERS)
         self._legs: set[HttpConnection] = set()
         self._all_gone = asyncio.Event()
         self._connections: dict[str, ServerConnections] = {}
@@ -244,43 +247,60 @@ class HttpDoor:
             self._admission.settle(leg.address[0])
 
     def leave(self, leg: HttpConnection, reason: str, seconds: float) -> None:
-        """The connection is gone: one log line."""
+        """The connection is gone: one log line, or one more in the count of those that nobody tried to sign in on."""
         self._legs.discard(leg)
         if self._admission is not None and leg.admitted:
             self._admission.leave(leg.address[0], settled=leg.settled)
         if not self._legs:
             self._all_gone.set()
-        self.log.info(
-            "http.connection",
-            session=leg.session,
-            client=leg.address[0],
-            user=next(iter(leg.users)) if len(leg.users) == 1 else "",
-            users=len(leg.users),
-            requests=leg.requests,
-            outcome="signed in" if leg.users else "no sign-in",
-            reason=reason,
-            seconds=round(seconds, 3),
-            bytes_in=leg.bytes_in,
-            bytes_out=leg.bytes_out,
-        )
+        fields: dict[str, Any] = {
+            "session": leg.session,
+            "user": next(iter(leg.users)) if len(leg.users) == 1 else "",
+            "users": len(leg.users),
+            "requests": leg.requests,
+            "outcome": "signed in" if leg.users else "no sign-in",
+            "reason": reason,
+            "seconds": round(seconds, 3),
+            "bytes_in": leg.bytes_in,
+            "bytes_out": leg.bytes_out,
+        }
+        if leg.users or leg.settled or leg.tried:
+            self.log.info("http.connection", client=leg.address[0], **fields)
+        else:
+            self._strangers.refused(leg.address[0], **fields)
 
     def refused(
-        self, leg: HttpClientLeg, status: int, reason: str, exchange: Refusable | Collected | None = None
+        self,
+        leg: HttpClientLeg,
+        status: int,
+        reason: str,
+        exchange: Refusable | Collected | None = None,
+        *,
+        judged: bool | None = None,
     ) -> None:
-        """A request was refused or failed: one log line each, when it happens (field case 101)."""
-        # Between us and the servers something is wrong: the operator must see it.
-        line = self.log.warning if status in {502, 503} else self.log.info
-        line(
-            "http.refused",
-            session=leg.session,
-            client=leg.address[0],
-            status=status,
-            reason=reason,
-            user=(exchange.user_name if exchange is not None else "")
+        """A request was refused or failed: one log line each, when it happens (field case 101).
+
+        Only those without credentials (without `exchange`, unless `judged` says otherwise) are counted by address
+        while nobody has signed in on the connection: they cost a stranger nothing.
+        """
+        fields = {
+            "session": leg.session,
+            "status": status,
+            "reason": reason,
+            "user": (exchange.user_name if exchange is not None else "")
             or (leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""),
-            server=exchange.server_name if exchange is not None else "",
-            request_id=leg.request_id().decode(),
-        )
+            "server": exchange.server_name if exchange is not None else "",
+            "request_id": leg.request_id().decode(),
+        }
+        judged = exchange is not None if judged is None else judged
+        leg.tried = leg.tried or judged
+        if status in {502, 503}:
+            # Between us and the servers something is wrong: the operator must see it.
+            self.log.warning("http.refused", client=leg.address[0], **fields)
+        elif judged or leg.settled:
+            self.log.info("http.refused", client=leg.address[0], **fields)
+        else:
+            self._unsigned.refused(leg.address[0], **fields)
 
     def busy(self, leg: HttpClientLeg, reason: str) -> None:
         """A request was refused because too many passwords are being checked: the lines for that are bounded."""

@@ -180,7 +180,7 @@ def _judged(exchange: Exchange, result: SignInResult, started: float, password: 
 def _wrong(exchange: Exchange, reason: str) -> None:
     if not exchange.over:
         exchange.end()
-        ask_to_sign_in(exchange.leg, reason or "wrong credentials")
+        ask_to_sign_in(exchange.leg, reason or "wrong credentials", judged=True)
 
 
 def _busy(exchange: Exchange, reason: str) -> None:
@@ -192,7 +192,7 @@ def _busy(exchange: Exchange, reason: str) -> None:
         leg.answer(503, fields=RETRY_AFTER, close=not leg.settled)
 
 
-def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
-    """401, the only place that says it: credentials are missing or were judged wrong."""
-    leg.door.refused(leg, 401, reason)
+def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False) -> None:
+    """401, the only place that says it: credentials are missing or were `judged` wrong."""
+    leg.door.refused(leg, 401, reason, judged=judged)
     leg.answer(401, fields=challenge(leg.door.realm))
