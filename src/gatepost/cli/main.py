@@ -26,6 +26,7 @@ COMMANDS = {
     "virtual-directory": "Show and change the paths that servers serve over HTTP.",
     "array": "Show and change client access arrays.",
     "serve": "Run the front end.",
+    "status": "Show what the running front end does: workers, sessions, what is down.",
     "lab": "Run a small organization on this machine to try things out.",
 }
 """Names and one-line helps; each is a module `gatepost.cli.<name>` (_ for -) that has a click command `command`."""
