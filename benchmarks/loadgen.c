@@ -26,7 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINE = 2048, BUFFER = 262144, EVENTS = 512, RAMP = 64, REQUEST = 6144, ENOUGH_ERRORS = 20 };
+enum { LINE = 2048, BUFFER = 262144, EVENTS = 512, RAMP = 64, ENOUGH_ERRORS = 20 };
 
 enum phase { CONNECTING, HANDSHAKE, GREETING, SIGNING_IN, READY, ASKED };
 
@@ -51,13 +51,6 @@ static double last_progress;
 static int stopping, asking_once;
 static SSL_CTX *tls_context;
 static char buffer[BUFFER];
-static char (*requests)[REQUEST];
-static int *request_lengths;
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
 
 static void start(struct connection *c);
 static void ask(struct connection *c);
@@ -86,10 +79,6 @@ static int transmit(struct connection *c, const char *data, int length) {
     return 0;
 }
 
-static void name_of_user(long number, char *name, size_t size) {
-    snprintf(name, size, "%s%04ld@%s", options.prefix, options.first_user + number % options.users, options.domain);
-}
-
 static int command(struct connection *c, const char *format, const char *argument, const char *second) {
     char text[LINE], words[LINE];
     c->tag_length = snprintf(c->tag_text, sizeof c->tag_text, "a%u ", ++c->tag);
@@ -115,7 +104,9 @@ static void ask(struct connection *c) {
     if (options.mode == HTTP) {
         long user = next_user++ % options.users;
         c->part = STATUS;
-        transmit(c, requests[user], request_lengths[user]);
+        int length;
+        const char *request = request_of(user, &length);
+        transmit(c, request, length);
     } else if (options.mode == FETCH) {
         char number[12];
         snprintf(number, sizeof number, "%d", options.message);
@@ -342,40 +333,6 @@ static void prepare_tls(void) {
         SSL_CTX_set_read_ahead(tls_context, 1);
         SSL_CTX_set_default_read_buffer_len(tls_context, 65536);
     }
-}
-
-/* The line that says who the user is: a cookie of the file, or Basic credentials. */
-static void user_line(int user, FILE *cookies, char *line, size_t size) {
-    if (cookies) {
-        char cookie[REQUEST];
-        if (fgets(cookie, sizeof cookie, cookies) == NULL) die("fewer cookies than users");
-        cookie[strcspn(cookie, "\n")] = 0;
-        snprintf(line, size, "Cookie: %s", cookie);
-    } else {
-        char name[128], pair[256];
-        unsigned char encoded[400];
-        name_of_user(user, name, sizeof name);
-        int length = snprintf(pair, sizeof pair, "%s:%s", name, options.password);
-        EVP_EncodeBlock(encoded, (unsigned char *)pair, length);
-        snprintf(line, size, "Authorization: Basic %s", encoded);
-    }
-}
-
-static void prepare_requests(void) {
-    FILE *cookies = options.cookies ? fopen(options.cookies, "r") : NULL;
-    if (options.cookies && cookies == NULL) die(options.cookies);
-    requests = calloc((size_t)options.users, sizeof *requests);
-    request_lengths = calloc((size_t)options.users, sizeof *request_lengths);
-    for (int i = 0; i < options.users; i++) {
-        char line[REQUEST + 32];
-        user_line(i, cookies, line, sizeof line);
-        request_lengths[i] = snprintf(requests[i], REQUEST,
-                                      "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\nUser-Agent: "
-                                      "loadgen\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n\r\n",
-                                      options.path, options.http_host, line);
-        if (request_lengths[i] >= REQUEST) die("a request is too long");
-    }
-    if (cookies) fclose(cookies);
 }
 
 /* Opens the connections, a few at a time for the modes that stay signed in. */

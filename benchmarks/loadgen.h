@@ -1,4 +1,4 @@
-/* What the two halves of the load generator share: options, counters, time. */
+/* What the parts of the load generator share: options, counters, time. */
 #ifndef LOADGEN_H
 #define LOADGEN_H
 #include <stddef.h>
@@ -33,6 +33,10 @@ void latency(double seconds);
 void begin_window(void);
 void end_window(void);
 void report(void);
+void die(const char *what);
+void name_of_user(long number, char *name, size_t size);
+void prepare_requests(void);
+const char *request_of(long user, int *length);
 
 /* Counts a failure; the first one is kept for the report. */
 void failed(const char *what, const char *detail, size_t length);

@@ -23,6 +23,11 @@ double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+void die(const char *what) {
+    perror(what);
+    exit(1);
+}
+
 void failed(const char *what, const char *detail, size_t length) {
     if (counters.errors++ > 0) return;
     size_t n = (size_t)snprintf(counters.first_error, sizeof counters.first_error, "%s: ", what);

@@ -120,7 +120,8 @@ def _own_ratio(results: Results, scenario: str, peer: str, goal: float) -> str:
     """Another row of Gatepost's: it is compared with the first, by figure and by processor time."""
     ratio = results.ratio(scenario, "gatepost", to=peer)
     cost = results.ratio(scenario, peer, "cost_us")
-    return f"{ratio:>8.2f}{cost:>7.2f}  {goal:g} of gatepost {'met' if ratio >= goal else 'MISSED'}"
+    words = f"{goal:g} of gatepost {'met' if ratio >= goal else 'MISSED'}" if goal else "of gatepost"
+    return f"{ratio:>8.2f}{cost:>7.2f}  {words}"
 
 
 def _memory_lines(memory: dict[str, Memory]) -> list[str]:

@@ -79,7 +79,7 @@ class SharedStateContract:
         assert await engine.one.first_server("phone", "CAS-01", NOW, CAS) == "CAS-02"
 
     async def test_a_sign_out_is_known_at_once_and_pushed_to_the_others(self, engine: SharedStateEngine) -> None:
-        await engine.one.sign_out("session", NOW + 900)
+        assert await engine.one.sign_out("session", NOW + 900)
         assert engine.one.is_signed_out("session")
         await until(lambda: engine.other.is_signed_out("session"))
         assert not engine.other.is_signed_out("another session")
@@ -94,8 +94,9 @@ class SharedStateContract:
         assert await engine.one.first_server("phone", "CAS-02", NOW) == "CAS-02"
 
     async def test_sign_outs_while_it_is_away_reach_the_others_when_it_is_back(self, engine: SharedStateEngine) -> None:
+        """And whoever signs out is told that they have not yet."""
         engine.take_away()
-        await engine.one.sign_out("session", NOW + 900)
+        assert not await engine.one.sign_out("session", NOW + 900)
         assert engine.one.is_signed_out("session")
         assert not engine.other.is_signed_out("session")
         engine.bring_back()

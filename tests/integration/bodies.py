@@ -56,7 +56,7 @@ class BodyServer:
         self.release = threading.Event()
         self.requests: list[Seen] = []
         self.left: list[str] = []
-        """Paths of those that were closed while they waited."""
+        """Paths of those that were closed while they waited, or before all of their body had come."""
         certificate = authority.issue("big-asia", "big-asia.contoso.com", address)
         self.place: Address = (address, free_ports(address, 1)[0])
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -98,7 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
             owner.requests.append(Seen(self.command, self.path, seen))
         url = urlsplit(self.path)
         what = url.path.rpartition("/")[2]
-        size = self._read()
+        try:
+            size = self._read()
+        except (ValueError, OSError, EOFError):
+            owner.left.append(self.path)
+            self.close_connection = True
+            return
         if what == "download":
             self._download(int(parse_qs(url.query)["size"][0]))
         elif what == "stalled":
@@ -157,7 +162,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _skip(self, size: int) -> int:
         left = size
         while left:
-            left -= len(self.rfile.read(min(left, len(PIECE))))
+            piece = self.rfile.read(min(left, len(PIECE)))
+            if not piece:
+                raise EOFError
+            left -= len(piece)
         return size
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name

@@ -23,42 +23,14 @@ from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
-from activesync import PATH as PHONES
 from activesync import Phone
-from bodies import BodyServer
-from doors import ACCOUNTS, Servers, dovecot_tables
+from doors import Servers
+from sites_figure import DOMAIN, EXTERNAL, FRONT_ENDS, USERS, Figure
 
 from gatepost.lab.clients import WebAnswer, web_visit
-from gatepost.lab.servers.dovecot import Dovecot
-from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, import_users, run_gatepost
-from gatepost.lab.servers.mailbox_web import MailboxWeb
-from gatepost.lab.servers.ports import MailPorts
-from gatepost.lab.servers.process import Address, free_ports
+from gatepost.lab.servers.gatepost import Gatepost, gatepost_command, import_users, run_gatepost
 from gatepost.lab.toml_text import Table, toml_text
 
-DOMAIN = "contoso.com"
-USA, EUROPE, ASIA = "usa", "europe", "asia"
-FRONT_ENDS = {"CAS-01": USA, "CAS-02": EUROPE, "CAS-03": ASIA, "CAS-04": ASIA}
-ARRAY = ("CAS-03", "CAS-04")
-EXTERNAL = {"CAS-01": "www.usa.contoso.com", "CAS-02": "www.europe.contoso.com"}
-FRONT_ENDPOINTS = ("imaps", "pop3s", "https", "peer")
-ACTIVESYNC = PHONES.strip("/")
-SERVICES = ("owa", ACTIVESYNC, "EWS", "AS")
-OLD_WEB = {"EX10-USA": (USA, "2010"), "EX10-EUR": (EUROPE, "2010"), "EX10-ASIA": (ASIA, "2010")} | {
-    "EX07-ASIA": (ASIA, "2007"),
-    "EX03-EUR": (EUROPE, "2003"),
-}
-MODERN = {"MBX-21": USA, "MBX-22": EUROPE, "MBX-23": ASIA}
-SOGO, BIG = "EX10-SOGO", "BIG-ASIA"
-HOMES = dict(zip(("user1", "user2", "user3", "user4", "user5"), OLD_WEB, strict=True))
-"""Users of old mailbox servers; each one's password is `NAME-pw`."""
-USERS = [
-    *(LabUser(f"{name}@{DOMAIN}", f"{name}-pw", home_server=server) for name, server in HOMES.items()),
-    LabUser(f"dave@{DOMAIN}", "dave-pw", home_server=BIG),
-    LabUser(f"alice@{DOMAIN}", ACCOUNTS["alice"], home_server=SOGO),
-    LabUser(f"bob@{DOMAIN}", ACCOUNTS["bob"], database="DB21"),
-    LabUser(f"carol@{DOMAIN}", ACCOUNTS["carol"], database="DB23"),
-]
 LIMITS = {"probe_seconds": 0.5, "probe_answer_seconds": 1.0, "connect_seconds": 1.5}
 LIMITS |= {"refused_sign_in_delay_seconds": 0.1, "drain_seconds": 1.0}
 FOLLOW_SECONDS = 10.0
@@ -76,26 +48,15 @@ def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-class Sites:
+class Sites(Figure):
     """The servers, running, and what clients do with them."""
 
     def __init__(self, servers: Servers) -> None:
-        self.servers = servers
+        super().__init__(servers)
         self.directory = servers.scratch / "sites"
         self.directory.mkdir(mode=0o711)
-        self._touched: set[str] = set()
         self.organization_file = self.directory / "organization.toml"
-        self.webs: dict[str, MailboxWeb] = {}
-        self.dovecots: dict[str, Dovecot] = {}
-        self.addresses = {name: servers.address() for name in FRONT_ENDS}
-        self.ports = {
-            name: dict(zip(FRONT_ENDPOINTS, free_ports(address, len(FRONT_ENDPOINTS)), strict=True))
-            for name, address in self.addresses.items()
-        }
-        self.old_mail = self._old_mail()
-        self.big = BodyServer(servers.address(), servers.authority)
-        self.organization = self._organization()
-        self._organization_text = toml_text(self.organization)
+        self._touched: set[str] = set()
         self.front_end = self._front_end()
         self.context = ssl.create_default_context(cafile=str(servers.authority.certificate))
         self._write()
@@ -110,10 +71,6 @@ class Sites:
     def password(self, user: str) -> str:
         """A user's password."""
         return next(known.password for known in USERS if known.name == f"{user}@{DOMAIN}")
-
-    def place(self, front_end: str, endpoint: str = "https") -> Address:
-        """Where a front end listens."""
-        return self.addresses[front_end], self.ports[front_end][endpoint]
 
     def web(
         self,
@@ -149,10 +106,6 @@ class Sites:
             address, port, f"{user}@{DOMAIN}", self.password(user), self.context, device, version=version, name=name
         )
 
-    def external_url(self, front_end: str, service: str) -> str:
-        """What clients outside are told of an Internet-facing front end's service."""
-        return f"https://{EXTERNAL[front_end]}:{self.ports[front_end]['https']}/{service}"
-
     # --- what operators do
 
     def shell(self, line: str) -> str:
@@ -170,7 +123,7 @@ class Sites:
 
     def reorganize(self, change: Callable[[Table], None]) -> None:
         """Change the organization's file as an operator does by hand, with a SIGHUP to each front end."""
-        tables = self._organization()
+        tables = self.organization()
         change(tables)
         written = self.organization_file.with_suffix(".new")
         written.write_text(toml_text(tables))
@@ -193,10 +146,10 @@ class Sites:
     # --- what happens to them
 
     def workers(self, front_end: str) -> list[int]:
-        """Process ids of a front end's workers."""
+        """Process ids of a front end's workers that are ready; it may have other children for a moment."""
         process = self.front_ends[front_end]
-        latest = {entry["slot"]: entry["worker"] for entry in process.events("worker.ready")}
-        return [pid for pid in latest.values() if Path(f"/proc/{pid}").exists()]
+        ready = {entry["worker"] for entry in process.events("worker.ready")}
+        return [pid for pid in process.workers() if pid in ready] if process.running else []
 
     def signal(self, front_end: str, number: signal.Signals) -> None:
         """To a front end's supervisor and workers, in this order: it shall not make up for them."""
@@ -209,6 +162,12 @@ class Sites:
         """kill -9."""
         self.signal(front_end, signal.SIGKILL)
         self.front_ends[front_end].wait(5.0)
+
+    def restart(self, front_end: str) -> None:
+        """Drain it, and start it again; returns when it serves."""
+        self.front_ends[front_end].stop()
+        self.front_ends[front_end].start()
+        self._wait_ready(front_end)
 
     def mend(self) -> None:
         """Everything as it was: all front ends run and use the files as they were, every web part lives."""
@@ -252,9 +211,13 @@ class Sites:
         return self.directory / f"{front_end.lower()}.toml"
 
     def _wait_ready(self, name: str) -> None:
-        """Until a worker answers: ports accept before."""
+        """Until a worker answers, and is known: ports accept before."""
         self.front_ends[name].wait_ready()
-        wait_until(lambda: self._answers(name), 20.0, f"{name} answers\n{self.front_ends[name].log_tail()}")
+        wait_until(
+            lambda: bool(self.workers(name)) and self._answers(name),
+            20.0,
+            f"{name} answers\n{self.front_ends[name].log_tail()}",
+        )
 
     def _answers(self, name: str) -> bool:
         try:
@@ -265,20 +228,6 @@ class Sites:
     def _process(self, name: str) -> Gatepost:
         places = {endpoint: (self.addresses[name], port) for endpoint, port in self.ports[name].items()}
         return Gatepost(name, self.directory / name.lower(), self._file(name), places)
-
-    def _old_mail(self) -> Dovecot:
-        """The mail of all old servers: each user has an account of their own."""
-        address = self.servers.address()
-        names = [f"{server.lower()}.{DOMAIN}" for server in OLD_WEB]
-        certificate = self.servers.authority.issue("old-mail", *names, address)
-        accounts = {user: f"{user}-pw" for user in HOMES}
-        directory = self.servers.scratch / "old"
-        made = Dovecot(directory, address, MailPorts.free(address), accounts, certificate, name="old")
-        for user, server in HOMES.items():
-            made.deliver(user, f"Subject: {user} on {server}\r\nX-Mailbox-Server: {server}\r\n\r\nHello.\r\n".encode())
-        made.start()
-        made.wait_ready()
-        return made
 
     def _front_end(self) -> Table:
         authority, directory = self.servers.authority, self.directory
@@ -301,7 +250,7 @@ class Sites:
         }
 
     def _write(self) -> None:
-        self.organization_file.write_text(self._organization_text)
+        self.organization_file.write_text(toml_text(self.organization()))
         authority, peers = self.directory / "ca", self.directory / "peers"
         run_gatepost("ca", "init", str(authority), "--name", DOMAIN)
         peers.mkdir()
@@ -311,99 +260,6 @@ class Sites:
             self._file(name).write_text(toml_text({"front_end": self.front_end | {"server": name}}))
         import_users(self._file("CAS-01"), USERS, self.directory)
         self.command("database", "list")  # makes each database active on its first copy
-
-    def _organization(self) -> Table:
-        servers: Table = {
-            name: {
-                "site": site,
-                "roles": ["client-access"],
-                "address": self.addresses[name],
-                "fqdn": f"{name.lower()}.{DOMAIN}",
-                "endpoints": {endpoint: {"port": port} for endpoint, port in self.ports[name].items()},
-            }
-            for name, site in FRONT_ENDS.items()
-        }
-        tables: Table = {
-            "organization": {"name": "contoso", "accepted_domains": [DOMAIN]},
-            "sites": {USA: {"internet_facing": True}, EUROPE: {"internet_facing": True}, ASIA: {"through_peer": True}},
-            "site_links": {"all": {"sites": [USA, EUROPE, ASIA], "cost": 10}},
-            "servers": servers,
-            "databases": {
-                "DB21": {"copies": [{"server": "MBX-21"}, {"server": "MBX-22"}]},
-                "DB23": {"copies": [{"server": "MBX-23"}]},
-            },
-            "arrays": {ASIA: {"site": ASIA, "fqdn": "asia.contoso.com", "members": list(ARRAY)}},
-            "virtual_directories": [
-                self._front_directory(name, service) for name in FRONT_ENDS for service in (*SERVICES, "SOGo")
-            ],
-        }
-        self._add_old(tables)
-        self._add_modern(tables)
-        return tables
-
-    def _front_directory(self, name: str, service: str) -> Table:
-        table: Table = {
-            "server": name,
-            "service": service,
-            "path": f"/{service}",
-            "internal_url": f"https://{name.lower()}.{DOMAIN}:{self.ports[name]['https']}/{service}",
-            "authentication": ["integrated", "basic", *(["forms"] if service == "owa" else [])],
-        }
-        if name in EXTERNAL:
-            table["external_url"] = self.external_url(name, service)
-        return table
-
-    def _add_old(self, tables: Table) -> None:
-        mail = {"imap": {"port": self.old_mail.ports.imap, "tls": "clear", "address": self.old_mail.address}}
-        mail["pop3"] = {"port": self.old_mail.ports.pop3, "tls": "clear", "address": self.old_mail.address}
-        for name, (site, version) in OLD_WEB.items():
-            web = self.webs[name] = self.servers.mailbox_web(name, version, site)
-            services = ("exchange", "public", ACTIVESYNC) if version == "2003" else SERVICES
-            self._add(tables, name, site, version, (web.address, web.port), {s: f"/{s}" for s in services}, mail)
-        self._add(tables, BIG, ASIA, "2010", self.big.place, {s: f"/{s}" for s in SERVICES}, {})
-        place = self._sogo()
-        inner = {ACTIVESYNC: f"/SOGo/{ACTIVESYNC}", "SOGo": "/SOGo"}
-        self._add(tables, SOGO, USA, "2010", place, inner, {})
-
-    def _add_modern(self, tables: Table) -> None:
-        for name, site in MODERN.items():
-            dovecot = self.dovecots[name] = self.servers.dovecot(name)
-            web = self.webs[name] = self.servers.mailbox_web(name, "modern", site)
-            table = dovecot_tables(dovecot, tls=False)
-            self._add(tables, name, site, "modern", (web.address, web.port), {"owa": "/owa"}, table["endpoints"])
-            tables["servers"][name]["sign_in"] |= table["sign_in"]
-
-    @staticmethod
-    def _add(
-        tables: Table, name: str, site: str, version: str, web: Address, services: dict[str, str], mail: Table
-    ) -> None:
-        """A mailbox server. `services` maps a virtual directory's word to the path at the server."""
-        fqdn = f"{name.lower()}.{DOMAIN}"
-        tables["servers"][name] = {
-            "site": site, "version": version, "roles": ["mailbox"], "address": web[0], "fqdn": fqdn,
-            "endpoints": {"https": {"port": web[1]}} | mail, "sign_in": {"http": "header"},
-        }  # fmt: skip
-        tables["virtual_directories"] += [
-            {"server": name, "service": service, "internal_url": f"https://{fqdn}:{web[1]}{path}"}
-            for service, path in services.items()
-        ]
-
-    def _sogo(self) -> Address:
-        """SOGo believes Basic only: an nginx that believes the header puts the password of the lab's accounts to it."""
-        sogo = self.servers.sogo("MBX-04")
-        keys = "".join(
-            f'if ($http_x_remote_user ~ "^{name}(@|$)") {{ set $key '
-            f'"{base64.b64encode(f"{name}:{password}".encode()).decode()}"; }}\n'
-            for name, password in ACCOUNTS.items()
-        )
-        locations = (
-            f'set $key "";\n{keys}'
-            'location ~ . { if ($key = "") { return 401; }\n'
-            'proxy_set_header Authorization "Basic $key"; proxy_set_header Host $http_host; proxy_http_version 1.1;\n'
-            f"proxy_read_timeout 90s; proxy_pass http://{sogo.address}:{sogo.clear_port}; }}\n"
-        )
-        web = self.servers.nginx(SOGO, locations)
-        return web.address, web.port
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ def test_each_user_has_a_cookie_of_the_file(built: Path, tmp_path: Path) -> None
 
     def serve() -> None:
         connection, _ = listener.accept()
-        with connection, connection.makefile("rb") as lines:
+        # The load generator goes in the middle of an answer when it has had as many as it was told to.
+        with connection, connection.makefile("rb") as lines, suppress(ConnectionError):
             for line in lines:
                 seen.append(line)
                 if line == b"\r\n":
@@ -200,6 +202,15 @@ def test_too_few_cookies_are_refused(built: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 1
     assert "fewer cookies than users" in done.stderr
+
+
+@pytest.mark.parametrize("who", ["basic", "cookie", "affinity"])
+def test_the_cost_of_a_request_is_told(who: str) -> None:
+    """`http_cost.py` for each kind of user; it ends badly when a request is not answered by the server."""
+    command = [sys.executable, BENCHMARKS / "http_cost.py", who, "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{who}: least ")
 
 
 def test_the_whole_comparison_runs(tmp_path: Path) -> None:

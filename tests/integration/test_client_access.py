@@ -6,7 +6,8 @@ import itertools
 import re
 
 import pytest
-from sites import ACTIVESYNC, ARRAY, EXTERNAL, HOMES, OLD_WEB, Sites, wait_until
+from sites import Sites, wait_until
+from sites_figure import ACTIVESYNC, ARRAY, EXTERNAL, HOMES, OLD_WEB
 
 from gatepost.lab.clients import WebAnswer
 
@@ -175,8 +176,12 @@ def test_outlook_web_app_stays_with_the_peer_chosen_first(sites: Sites) -> None:
 def test_two_consecutive_availability_requests_can_go_to_different_servers(sites: Sites) -> None:
     """The source's words (B3)."""
     headers, body = _availability("user3")
-    ask = lambda: sites.web("CAS-02", "user1", "/AS/Service.asmx", headers, method="POST", body=body)  # noqa: E731
-    assert {_way(ask())[1] for _ in range(4)} == set(ARRAY)
+    ways = []
+    for _ in range(2):
+        answer = sites.web("CAS-02", "user1", "/AS/Service.asmx", headers, method="POST", body=body)
+        assert answer.status == 200
+        ways.append(_way(answer)[1])
+    assert set(ways) == set(ARRAY)
 
 
 def test_every_old_version_has_its_own_server_in_the_figure() -> None:

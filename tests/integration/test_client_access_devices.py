@@ -8,7 +8,8 @@ import time
 
 import pytest
 from activesync import Phone
-from sites import ACTIVESYNC, ARRAY, HOMES, SOGO, Sites, wait_until
+from sites import Sites, wait_until
+from sites_figure import ACTIVESYNC, ARRAY, HOMES, SOGO
 
 HEARTBEAT = 60
 """Seconds; new mail ends it long before."""
@@ -37,8 +38,8 @@ def _ping_until_mail(sites: Sites, phone: Phone) -> None:
     subject = f"pushed to {phone.device}"
     message = f"Subject: {subject}\r\n\r\nNew.\r\n".encode()
     deliver = threading.Timer(1.0, sites.servers.dovecot("MBX-04").deliver, ("alice", message, phone.device))
-    deliver.start()
     began = time.monotonic()
+    deliver.start()
     answer = phone.ping(folder, HEARTBEAT)
     deliver.join()
     assert (answer.status, answer.element("Ping:Status")) == (200, "2")
@@ -115,7 +116,8 @@ def test_a_phone_of_another_user_is_told_nothing_of_the_mailbox(sites: Sites) ->
 @pytest.mark.parametrize("front_end", ["CAS-01", "CAS-02"])
 def test_webmail_over_one_hop_and_two(sites: Sites, front_end: str) -> None:
     """SOGo's page; its links lead back to the front door, not to the server."""
-    path, cookies = "/SOGo/", {}
+    path = "/SOGo/"
+    cookies: dict[str, str] = {}
     for _ in range(6):
         headers = {"Accept": "text/html", "Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
         answer = sites.web(front_end, "alice", path, headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from bodies import FIRST_BYTES, STALLED_BYTES
-from sites import ACTIVESYNC, ARRAY, HEALTH_SECONDS, HOMES, Sites, wait_until
+from sites import HEALTH_SECONDS, Sites, wait_until
+from sites_figure import ACTIVESYNC, ARRAY, HOMES
 
 from gatepost.lab.clients import WebAnswer
 
@@ -148,11 +150,47 @@ def test_50_megabytes_down_in_chunks_over_two_hops_cost_no_memory(sites: Sites) 
 
 def test_a_slow_client_of_a_large_download_costs_no_memory(sites: Sites) -> None:
     """Back-pressure goes through both hops to the server: it sends no faster than the client reads."""
+    _download(sites, 4 * 1024 * 1024)
     memory = Memory(sites, "CAS-02", *ARRAY)
     with _asked(sites, f"/EWS/download?size={MEGABYTES * 1024 * 1024}") as answer:
         answer.read(1024)
         time.sleep(1.0)  # nothing is to be waited for: the point is that nothing happens
         assert memory.growth() < GROWTH_KIB
+
+
+@pytest.mark.parametrize("framing", ["chunked", "length"])
+def test_an_upload_that_its_client_breaks_off_never_looks_whole_to_the_server(sites: Sites, framing: str) -> None:
+    """No last chunk is made up, and no length is filled."""
+    path = f"/EWS/upload?{framing}"
+    piece = bytes(100_000)
+    with closing(sites.connection("CAS-02")) as connection:
+        connection.putrequest("PUT", path)
+        fields = sites.basic("dave")
+        fields |= {"Transfer-Encoding": "chunked"} if framing == "chunked" else {"Content-Length": "1000000"}
+        for name, value in fields.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if framing == "chunked" else piece)
+        wait_until(lambda: [seen.path for seen in sites.big.requests] == [path], 5.0, "the server reads")
+    wait_until(lambda: sites.big.left == [path], 5.0, "the server knows that it is cut")
+
+
+def test_a_client_that_asks_before_it_sends_its_body_is_invited_over_two_hops(sites: Sites) -> None:
+    """`Expect: 100-continue`, as old phones and mail programs send it with large bodies."""
+    place = sites.place("CAS-02")
+    lines = [f"{name}: {value}" for name, value in (sites.basic("dave") | {"Host": "mail.contoso.com"}).items()]
+    head = "\r\n".join(["PUT /EWS/upload HTTP/1.1", *lines, "Content-Length: 5", "Expect: 100-continue", "", ""])
+    with (
+        socket.create_connection(place, timeout=10.0) as plain,
+        sites.context.wrap_socket(plain, server_hostname=place[0]) as secured,
+    ):
+        secured.sendall(head.encode())
+        assert secured.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        secured.sendall(b"12345")
+        answer = http.client.HTTPResponse(secured)
+        answer.begin()
+        assert (answer.status, answer.read()) == (200, b"5 bytes of dave@contoso.com")
+        answer.close()
 
 
 # --- a front end dies
@@ -204,6 +242,29 @@ def test_what_may_not_be_repeated_is_not(sites: Sites) -> None:
     assert len(sites.big.requests) == 1
 
 
+def test_no_request_fails_while_the_front_ends_of_an_array_are_restarted_one_by_one(sites: Sites) -> None:
+    """SIGTERM, start: requests under way are finished, the next ones go to the other one."""
+    over = threading.Event()
+    came: list[tuple[int, str]] = []
+
+    def ask() -> None:
+        while not over.is_set():
+            answer = sites.web("CAS-02", "user3")
+            came.append((answer.status, _peer(answer)))
+
+    asking = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    for name in ARRAY:
+        sites.restart(name)
+    over.set()
+    for thread in asking:
+        thread.join(10.0)
+        assert not thread.is_alive()
+    assert {status for status, _ in came} == {200}
+    assert {peer for _, peer in came} == set(ARRAY)
+
+
 def test_a_dead_peer_is_passed_over_at_once(sites: Sites) -> None:
     """No request fails while one of two is gone, whatever its kind and whoever's turn it is."""
     sites.kill("CAS-03")
@@ -241,7 +302,10 @@ def test_a_hung_peer_costs_one_attempt_then_it_is_out_and_comes_back(sites: Site
     """SIGSTOP: it accepts and says nothing. SIGCONT: it is used again."""
     answer = sites.web("CAS-02", "user3")
     kept, cookies = _peer(answer), "; ".join(f"{name}={value}" for name, value in answer.cookies.items())
-    ask = lambda: sites.web("CAS-02", "user3", headers={"Cookie": cookies})  # noqa: E731
+
+    def ask() -> WebAnswer:
+        return sites.web("CAS-02", "user3", headers={"Cookie": cookies})
+
     sites.signal(kept, signal.SIGSTOP)
     asked = [Background(ask).result(HEALTH_SECONDS) for _ in range(3)]
     assert [(answer.status, _peer(answer)) for answer in asked] == [(200, _other(kept))] * 3
@@ -267,7 +331,8 @@ def test_requests_that_wait_for_a_peer_when_it_hangs_go_to_the_next(sites: Sites
 
 
 def test_all_peers_hung_is_503_in_bounded_time(sites: Sites) -> None:
-    """Each candidate gets its time to be connected to, no more."""
+    """Also with connections to both of them at hand, which accept a request and say nothing."""
+    assert {_peer(sites.web("CAS-01", "dave")) for _ in range(2)} == set(ARRAY)
     for name in ARRAY:
         sites.signal(name, signal.SIGSTOP)
     answer = Background(lambda: sites.web("CAS-01", "dave", "/owa/", PAGE)).result(HEALTH_SECONDS)

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pytest
 from bodies import Canary
 from doors import Servers
-from sites import ARRAY, HOMES, Sites
+from sites import Sites
+from sites_figure import ARRAY, HOMES
 
 from gatepost.organization.model import Version
 from gatepost.peers.assertion import AssertionSigner, Client

@@ -1,6 +1,11 @@
-"""How many strangers may be at the door: per client address and in all, per worker (field case 103)."""
+"""How many strangers may be at the door: per client address and in all, per worker (field case 103).
+
+An address is a host, or an IPv6 /64, which is what one subscriber gets and can fill with addresses as it likes.
+"""
 
 from __future__ import annotations
+
+from gatepost.organization.addresses import owner_of
 
 
 class Admission:
@@ -26,20 +31,22 @@ class Admission:
 
     def arrive(self, address: str) -> bool:
         """Whether a connection from `address` may come in. False: it counts nowhere and must be closed."""
-        waiting = self._unauthenticated.get(address, 0)
+        owner = owner_of(address)
+        waiting = self._unauthenticated.get(owner, 0)
         if waiting >= self._per_address or self.sessions >= self.total_limit:
             return False
-        self._unauthenticated[address] = waiting + 1
+        self._unauthenticated[owner] = waiting + 1
         self.sessions += 1
         return True
 
     def settle(self, address: str) -> None:
         """The connection has signed in, or has left without."""
-        waiting = self._unauthenticated.get(address, 0)
+        owner = owner_of(address)
+        waiting = self._unauthenticated.get(owner, 0)
         if waiting <= 1:
-            self._unauthenticated.pop(address, None)
+            self._unauthenticated.pop(owner, None)
         else:
-            self._unauthenticated[address] = waiting - 1
+            self._unauthenticated[owner] = waiting - 1
 
     def leave(self, address: str, *, settled: bool) -> None:
         """The connection is gone."""

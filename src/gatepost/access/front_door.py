@@ -222,7 +222,7 @@ class FrontDoor:
     def counters(self) -> dict[str, int]:
         """What happened since the worker's start, and what happens now, as numbers."""
         parking, turns = self._parking, self._turns
-        return self._http.counters() | {
+        return self._http.counters() | self.health.counters() | {
             "parked": len(parking),
             "parked.refused": parking.refused,
             "sign_ins.under_way": turns.under_way,

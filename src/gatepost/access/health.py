@@ -18,7 +18,7 @@ from typing import Protocol as Port
 
 from gatepost.access import tasks
 from gatepost.activemanager import probes
-from gatepost.balancing.health import PROBE, Change, HealthBoard, Key
+from gatepost.balancing.health import Change, HealthBoard, Key
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import Protocol, Server, TlsMode
 
@@ -98,7 +98,8 @@ class HealthService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.when_dead: Callable[[str], None] | None = None
-        """Called with a server's name when probes have found a service of its dead: who waits there waits in vain."""
+        """Called with a server's name at each failed probe while a service of its is down: who waits there waits in
+        vain, also who has come since."""
         self._tick()
 
     # --- for the doors
@@ -133,6 +134,14 @@ class HealthService:
     def describe(self) -> list[dict[str, Any]]:
         """One entry a service that was probed or has failed: see `HealthBoard.describe`."""
         return self._board.describe(self._loop.time())
+
+    def counters(self) -> dict[str, int]:
+        """For each service that is down, the seconds since: `down.MBX-01.owa`."""
+        return {
+            f"down.{entry['server']}.{entry['service']}": int(entry["since"])
+            for entry in self.describe()
+            if entry["state"] == "down"
+        }
 
     # --- for the front door
 
@@ -226,6 +235,8 @@ class HealthService:
         if self._watched.get(key) is watched:
             self._tell(self._board.probed(key, not reason, self._loop.time(), reason))
             self._board.will_probe(key, watched.due)
+            if reason and not self._board.healthy(key, 0.0) and self.when_dead is not None:
+                self.when_dead(key[0])
 
     def _tell(self, change: Change | None) -> None:
         if change is None:
@@ -235,5 +246,3 @@ class HealthService:
             self._log.info("server.up", server=server, service=service, source=change.source)
         else:
             self._log.warning("server.down", server=server, service=service, source=change.source, reason=change.reason)
-            if change.source == PROBE and self.when_dead is not None:
-                self.when_dead(server)

@@ -442,21 +442,26 @@ class MailClientLeg(asyncio.Protocol):
         relay = self.relay
         carried_from = self.carry_over.servers if self.carry_over is not None else []
         self.carry_over = None
-        door.log.info(
-            door.event,
-            session=self.session,
-            client=self._address[0],
-            user=self._user,
-            outcome=self._outcome,
-            reason=self._reason,
-            server=self._target.server if self._target is not None else "",
-            tls=self._tls,
-            seconds=round(door.loop.time() - self._since, 3),
-            bytes_in=relay.bytes_in if relay is not None else 0,
-            bytes_out=relay.bytes_out if relay is not None else 0,
-            **({"carried_from": carried_from} if carried_from else {}),
-            **({"notes": self._notes} if self._notes else {}),
-        )
+        fields: dict[str, Any] = {
+            "session": self.session,
+            "user": self._user,
+            "outcome": self._outcome,
+            "reason": self._reason,
+            "server": self.server,
+            "tls": self._tls,
+            "seconds": round(door.loop.time() - self._since, 3),
+            "bytes_in": relay.bytes_in if relay is not None else 0,
+            "bytes_out": relay.bytes_out if relay is not None else 0,
+        }
+        if carried_from:
+            fields["carried_from"] = carried_from
+        if self._notes:
+            fields["notes"] = self._notes
+        if self._outcome == "no sign-in" and self._target is None:
+            # Also of those that go before their password is judged, which nothing slows down.
+            door.strangers_log.refused(self._address[0], **fields)
+        else:
+            door.log.info(door.event, client=self._address[0], **fields)
 
     # --- for operators, and for who ends sessions
 

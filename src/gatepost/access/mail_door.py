@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
-from gatepost.access.busy_log import BusyLog
+from gatepost.access.busy_log import FURTHER_STRANGERS, BusyLog
 from gatepost.access.carry import AT_ONCE
 from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.leaving import KICKED, MOVED, MailLeaver
@@ -94,6 +94,8 @@ class MailDoor:
         self.event = f"{protocol.value}.session"
         self.refused_event = f"{protocol.value}.refused"
         self.busy_log = BusyLog(log, self.refused_event, self.loop)
+        self.strangers_log = BusyLog(log, self.event, self.loop, level="info", further=FURTHER_STRANGERS)
+        """For connections that end before anybody was refused or let in: whoever can connect can make them."""
         self.pending: set[MailClientLeg] = set()
         self.relaying: set[MailClientLeg] = set()
         self.carrying = asyncio.Semaphore(AT_ONCE)

@@ -8,8 +8,11 @@ from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import PathClass, Protocol
 from gatepost.routing.decision import Cause, Decision, Mailbox, Refuse, Request, Step, StepKind, decide, path_class
 
-MAX_REMEMBERED = 50_000
-"""Decisions kept: databases and old home servers times protocols and first path segments. Cleared when full."""
+MAX_REMEMBERED = 20_000
+"""Decisions kept, some 4 KiB each: databases and old home servers times protocols and first path segments. Cleared when
+full."""
+MAX_PATH = 100
+"""Characters of a path whose decision or class is kept. Directories' paths are shorter; clients make up longer ones."""
 MAX_CLASSES = 1_000
 """Classes of paths kept; clients may ask for any first segment, the directories' own are a few dozen."""
 
@@ -69,14 +72,19 @@ class Router:
         """
         if mailbox.database is not None and self.age.cut_off:
             return _CUT_OFF
-        path = self._short(path)
+        if path and self._segment_is_enough:  # as `_short`, without the call: this is done for each request
+            end = path.find("/", 1)
+            if end >= 0:
+                path = path[:end]
         key = (protocol, mailbox.database, mailbox.home_server, path, follows_451, from_peer)
         decision = self._remembered.get(key)
         if decision is None:
             decision = self.decide_anew(protocol, mailbox, path, follows_451=follows_451, from_peer=from_peer)
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = decision
+            # A path that nobody serves is one of a client's making: of those there is no end.
+            if len(path) <= MAX_PATH and not _nobody_serves_it(decision):
+                if len(self._remembered) >= MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = decision
         return decision
 
     def forget(self, database: str) -> None:
@@ -102,10 +110,11 @@ class Router:
         path = self._short(path)
         found = self._classes.get(path)
         if found is None:
-            if len(self._classes) >= MAX_CLASSES:
-                self._classes.clear()
             found = path_class(self._configuration.organization, self._configuration.front_end.server, path)
-            self._classes[path] = found
+            if len(path) <= MAX_PATH:
+                if len(self._classes) >= MAX_CLASSES:
+                    self._classes.clear()
+                self._classes[path] = found
         return found
 
     def _short(self, path: str) -> str:
@@ -114,6 +123,10 @@ class Router:
             end = path.find("/", 1)
             return path if end < 0 else path[:end]
         return path
+
+
+def _nobody_serves_it(decision: Decision) -> bool:
+    return isinstance(decision, Refuse) and decision.cause is Cause.NO_VIRTUAL_DIRECTORY
 
 
 def _segment_is_enough(configuration: Configuration) -> bool:

@@ -12,6 +12,7 @@ import click
 from gatepost.access.router import Router
 from gatepost.activemanager.port import RegistryView
 from gatepost.activemanager.seed import first_choice
+from gatepost.cli.explain_health import health_of
 from gatepost.cli.explain_report import Question, report, text
 from gatepost.cli.options import Stores, config_option, open_stores
 from gatepost.configuration.settings import Configuration
@@ -68,7 +69,8 @@ def command(
         wanted, found.mailbox, path, follows_451=follows_451(device_version.encode()), from_peer=from_peer
     )
     active = view.active.get(found.mailbox.database) if found.mailbox.database else None
-    everything = report(configuration.organization, question, decision, active)
+    health = health_of(configuration, question)
+    everything = report(configuration.organization, question, decision, active, health)
     click.echo(json.dumps(everything) if as_json else "\n".join(text(everything)))
     if not question.allowed or isinstance(decision, Refuse):
         raise click.exceptions.Exit(1)

@@ -29,6 +29,7 @@ COMMANDS = {
     "serve": "Run the front end.",
     "director": "The verbs of `doveadm director`, for who knows them.",
     "manager": "Run an active manager alone, beside front ends that run elsewhere.",
+    "status": "Show what the running front end does: workers, sessions, what is down.",
     "lab": "Run a small organization on this machine to try things out.",
     "proving": "Show with real clients and servers that the promises are kept.",
 }

@@ -184,14 +184,12 @@ def standard_set(server: Server) -> tuple[VirtualDirectory, ...]:
     )
     if web is None or not serves or not is_host_name(server.fqdn):
         return ()
-    scheme, usual = ("http", 80) if web.tls is TlsMode.CLEAR else ("https", 443)
-    port = "" if web.port == usual else f":{web.port}"
     return tuple(
         VirtualDirectory(
             server.name,
             word,
             f"/{word}",
-            f"{scheme}://{server.fqdn}{port}/{word}",
+            server.own_url(f"/{word}"),
             authentication=frozenset({AuthenticationMethod.INTEGRATED, AuthenticationMethod.BASIC}),
             name=usual_name(word),
             path_class=class_of_service(word),

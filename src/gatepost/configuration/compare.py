@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gatepost.configuration.certificates import certificates, public_key_of
+from gatepost.configuration.compare_organizations import organizations, sign_in_pages
 from gatepost.configuration.findings import LocatedFinding
 from gatepost.configuration.front_end import public_names
 from gatepost.configuration.settings import Configuration
@@ -16,6 +17,8 @@ def compare(front_ends: Mapping[str, Configuration]) -> Iterator[LocatedFinding]
     """Whatever front ends must have alike and have not. Keys are the files' names."""
     yield from _certificates(front_ends)
     yield from _peers(front_ends)
+    yield from sign_in_pages(front_ends)
+    yield from organizations(front_ends)
 
 
 def _peers(front_ends: Mapping[str, Configuration]) -> Iterator[LocatedFinding]:

@@ -70,7 +70,9 @@ class FrontEndBuilder:
                 table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
             ),
             forms=build_forms(self.document, table.forms, self.files),
-            peer_keys=build_peer_keys(self.document, table, self.files, server),
+            peer_keys=build_peer_keys(
+                self.document, table, self.files, server, self.organization.servers if self.organization else {}
+            ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate
 
@@ -36,7 +38,9 @@ def build_forms(document: Document, table: FormsTable, files: Files) -> Forms:
     return Forms(table.public_seconds, table.private_seconds, tuple(others))
 
 
-def build_peer_keys(document: Document, table: FrontEndTable, files: Files, server: Server | None) -> PeerKeys | None:
+def build_peer_keys(
+    document: Document, table: FrontEndTable, files: Files, server: Server | None, servers: Mapping[str, Server]
+) -> PeerKeys | None:
     """What peers are shown; None when the front end has none, which is a finding where it takes peers' requests."""
     if not table.peer_certificate:
         if table.peer_private_key or (server is not None and server.peer_endpoint is not None):
@@ -68,16 +72,20 @@ def build_peer_keys(document: Document, table: FrontEndTable, files: Files, serv
     if chain is None or key is None or ca is None:
         return None
     if server is not None:
-        _judge_peer_certificate(named, chain[1][0], ca[0], server, files)
+        _judge_peer_certificate(named, chain[1][0], PeerTrust(ca[0], servers, own_name=""), server, files)
     return PeerKeys(chain[0], key, ca[0])
 
 
-def _judge_peer_certificate(named: Named, leaf: Certificate, ca: bytes, server: Server, files: Files) -> None:
+def _judge_peer_certificate(named: Named, leaf: Certificate, trust: PeerTrust, server: Server, files: Files) -> None:
     """What other front ends will say of it. Its times are judged already."""
-    trust = PeerTrust(ca, {server.name: server}, own_name="")
+    reason = ""
     try:
-        trust.identify(leaf.public_bytes(Encoding.DER), leaf.not_valid_after_utc.timestamp())
+        peer = trust.identify(leaf.public_bytes(Encoding.DER), leaf.not_valid_after_utc.timestamp())
+        if peer.name != server.name:
+            reason = f"it is that of {peer.name}"
     except PeerRefused as refused:
-        message = f"{named.what} {named.path} is none that other front ends know {server.name} by: {refused}"
+        reason = str(refused)
+    if reason:
+        message = f"{named.what} {named.path} is none that other front ends know {server.name} by: {reason}"
         remedy = f"make one with: gatepost ca issue {server.name}"
         files.findings.add(named.document, warning(named.key, WHO, message, remedy))

@@ -177,7 +177,8 @@ def _toml(value: Any) -> str:  # noqa: ANN401 - a default of any type
 def _sets() -> Iterator[str]:
     for version, services in STANDARD_SERVICES.items():
         yield f"- `{version.word}`: {', '.join(f'`/{service}`' for service in services)}"
-    yield f'- authentication of each: `["{AuthenticationMethod.INTEGRATED.value}"]`'
+    methods = ", ".join(f'"{method.value}"' for method in (AuthenticationMethod.BASIC, AuthenticationMethod.INTEGRATED))
+    yield f"- authentication of each: `[{methods}]`"
 
 
 def _texts(module: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 - modules have no type of their own here

@@ -10,19 +10,22 @@ import signal
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from gatepost.configuration.load import load_organization
 from gatepost.lab import figure
 from gatepost.lab.greeting import greeting_message
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
-from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users, run_gatepost
+from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users
 from gatepost.lab.servers.mailbox_web import MailboxWeb
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
+from gatepost.peers.ca import CERTIFICATE_DAYS, Authority, make_authority
 
 WORKER_ACCOUNT = "nobody"
 """What the front ends' workers run as when root starts the lab and that account can read this Python."""
@@ -161,14 +164,23 @@ class Fleet:
         organization.write_text(toml_text(tables))
         self._make_peers(organization)
 
-    def _make_peers(self, organization: Path) -> None:
-        """The organization's own CA, and what each front end shows the others."""
-        authority, peers = self.directory / "pki" / "organization", self.directory / "pki" / "peers"
-        run_gatepost("ca", "init", str(authority), "--name", figure.DOMAIN)
-        peers.mkdir()
+    def _make_peers(self, file: Path) -> None:
+        """The organization's own CA, and what each front end shows the others: as `gatepost ca` makes them."""
+        organization = load_organization(str(file)).organization
+        assert organization is not None
+        now = datetime.now(UTC)
+        pair = make_authority(figure.DOMAIN, now)
+        authority = Authority.load(pair)
+        pairs = {"organization/organization-ca": pair}
         for name in self._started(figure.FRONT_ENDS):
-            where = ("--config", str(organization), "--ca", str(authority), "--out", str(peers))
-            run_gatepost("ca", "issue", name, *where)
+            server = organization.servers[name]
+            pairs[f"peers/{name.lower()}-peer"] = authority.issue(server, now, CERTIFICATE_DAYS)
+        for path, made in pairs.items():
+            key = self.directory / "pki" / f"{path}.key"
+            key.parent.mkdir(exist_ok=True)
+            key.touch(mode=0o600)
+            key.write_bytes(made.private_key)
+            key.with_suffix(".crt").write_bytes(made.certificate)
 
     def _started(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name in self.variant.servers]

@@ -47,6 +47,8 @@ def check_client_access(organization: Organization) -> Iterator[Finding]:
         if doors and versions and others:
             yield from _check_versions(site, versions, doors, others)
             yield from _check_ways(organization, site, doors)
+        if doors and versions:
+            yield from _check_web_servers(organization, doors, inside.get(site, []))
         if organization.sites[site].through_peer:
             yield from _check_through_peer(site, doors)
         if others:
@@ -113,6 +115,26 @@ def _check_ways(organization: Organization, site: str, doors: tuple[Server, ...]
         yield warning(("servers", name, "endpoints"), f"server {name}", message, remedy)
 
 
+def _check_web_servers(
+    organization: Organization, doors: tuple[Server, ...], inside: list[Server]
+) -> Iterator[Finding]:
+    """A mailbox server of 2007 or 2010 with a web part is given no virtual directories by itself (C1)."""
+    known = organization.directories_by_server
+    if any(door.peer_endpoint is None and door.name in known for door in doors[1:]):
+        return  # one of them is a web server behind the others
+    for server in inside:
+        has_web = server.endpoint(Protocol.HTTPS) is not None and server.name not in known
+        if has_web and Role.MAILBOX in server.roles and server.version in OLD:
+            message = (
+                "has an endpoint for HTTP but no virtual directory, and its site has no web server besides the front "
+            )
+            message += "end: nobody answers Outlook Web App, ActiveSync and web services for its mailboxes"
+            remedy = (
+                f'list its virtual directories, for example service = "owa", internal_url = "{server.own_url("/owa")}"'
+            )
+            yield warning(("servers", server.name, "endpoints"), f"server {server.name}", message, remedy)
+
+
 def _is_reachable(door: Server) -> bool:
     web = door.endpoint(Protocol.HTTPS)
     by_header = door.sign_in.http is HttpSignIn.HEADER and web is not None and web.tls is TlsMode.IMPLICIT
@@ -151,6 +173,7 @@ def _check_external_urls(organization: Organization) -> Iterator[Finding]:
     """One host for one site: what differs inside a site, or is the same in two, sends clients astray (C3, C5)."""
     by_site: dict[tuple[str, str], tuple[str, str]] = {}
     by_host: dict[tuple[str, str], tuple[str, str]] = {}
+    machines = {server.fqdn: server for doors in organization.client_access_by_site.values() for server in doors}
     for index, directory in enumerate(organization.virtual_directories):
         server = organization.servers.get(directory.server)
         url = _parse(directory.external_url)
@@ -166,6 +189,11 @@ def _check_external_urls(organization: Organization) -> Iterator[Finding]:
             yield warning(path, who, message, "give all servers of a site one external name")
         if CLASS_OF_SERVICE.get(service, PathClass.API) is PathClass.API:
             continue  # programs are never redirected
+        other = machines.get(url.host)
+        if other is not None and other.site != server.site:
+            message = f"its external host {url.host} is {other.name} of site {other.site}: redirected clients come back"
+            yield warning(path, who, message, f"give site {server.site} an external name of its own")
+            continue
         site, name = by_host.setdefault((url.host, service), (server.site, server.name))
         if site != server.site:
             message = f"its external host {url.host} is that of {name} in site {site} too: redirected clients come back"

@@ -91,7 +91,7 @@ def _check_internal_url(path: Path, who: str, server: Server, directory: Virtual
     url = _parse(directory.internal_url)
     if url is None:
         message = f"the internal URL {quoted(directory.internal_url)} {_fault(directory.internal_url)}"
-        yield error(here, who, message, f'write it like "https://{server.fqdn}{directory.path}"')
+        yield error(here, who, message, f'write it like "{server.own_url(directory.path)}"')
         return
     if server.sign_in.http is HttpSignIn.HEADER and url.scheme == "http" and not is_loopback(url.host):
         message = "the internal URL is clear, but a header names the user"
@@ -155,7 +155,7 @@ def _check_missing_url(
     """A directory that was made by hand gets no internal URL (O3)."""
     if directory.internal_url is not None:
         return
-    remedy = f'set internal_url = "https://{server.fqdn}{directory.path}"'
+    remedy = f'set internal_url = "{server.own_url(directory.path)}"'
     if Role.MAILBOX in server.roles:
         message = "has no internal URL, so no front end can reach it"
         if server.version >= Version.MODERN:

@@ -183,6 +183,13 @@ class Server:
         """
         return self.version in {mailbox, Version.MODERN} or mailbox is Version.V2003
 
+    def own_url(self, path: str) -> str:
+        """The URL of `path` at this machine itself: its full host name, and the port unless it is the usual one."""
+        web = self.endpoint(Protocol.HTTPS)
+        scheme, usual = ("http", 80) if web is not None and web.tls is TlsMode.CLEAR else ("https", 443)
+        port = "" if web is None or web.port == usual else f":{web.port}"
+        return f"{scheme}://{self.fqdn}{port}{path}"
+
     def endpoint(self, protocol: Protocol) -> Endpoint | None:
         """The endpoint to use for `protocol`; implicit TLS is preferred, it needs fewer round trips."""
         found = [e for e in self.endpoints if e.protocol is protocol and e.name != PEER]
@@ -341,6 +348,14 @@ class Organization:
         for directory in self.virtual_directories:
             grouped.setdefault(directory.server, []).append(directory)
         return {name: tuple(sorted(found, key=lambda d: -len(d.path))) for name, found in grouped.items()}
+
+    @cached_property
+    def directories_by_path(self) -> dict[str, tuple[VirtualDirectory, ...]]:
+        """All servers' virtual directories by their case-folded path."""
+        grouped: dict[str, list[VirtualDirectory]] = {}
+        for directory in self.virtual_directories:
+            grouped.setdefault(directory.path.casefold(), []).append(directory)
+        return {path: tuple(found) for path, found in grouped.items()}
 
     @cached_property
     def directories_by_prefix(self) -> dict[str, tuple[tuple[str, VirtualDirectory], ...]]:

@@ -89,7 +89,7 @@ def unreachable(server: Server) -> tuple[Cause, str] | None:
     if server.peer_endpoint is not None:
         return None
     if server.sign_in.http is not HttpSignIn.HEADER:
-        text = "takes only Basic and has no peer endpoint; Basic between front ends is refused"
+        text = "has no peer endpoint and trusts no header; Basic between front ends is refused"
         return Cause.NO_INTEGRATED, text
     endpoint = server.endpoint(Protocol.HTTPS)
     if endpoint is None:

@@ -29,10 +29,11 @@ class SharedState(Port):
         """Remember another server for a device: its own is unavailable (SPEC B2)."""
         ...
 
-    async def sign_out(self, session_id: str, until: float) -> None:
+    async def sign_out(self, session_id: str, until: float) -> bool:
         """The session is over. `until`: when its last cookie expires and this may be forgotten.
 
-        Known here at once, and to every other front end within a second.
+        Known here at once, and to every other front end within a second. False: it could not be stored in time, and
+        the others learn it when it can be.
         """
         ...
 

@@ -130,15 +130,16 @@ class SqliteSharedState:
 
     # --- sign-outs
 
-    async def sign_out(self, session_id: str, until: float) -> None:
+    async def sign_out(self, session_id: str, until: float) -> bool:
         """As `SharedState.sign_out`. While the file cannot be written it is known here only, and written later."""
         name = digest(session_id)
         self._add_sign_out(name, until)
         self._unsaved[name] = until
         if await self._write(tables.sign_out(name, until), self._clock()) is not None:
             self._unsaved.pop(name, None)
-        else:
-            self._retry_soon()
+            return True
+        self._retry_soon()
+        return False
 
     def is_signed_out(self, session_id: str) -> bool:
         """As `SharedState.is_signed_out`."""

@@ -195,10 +195,10 @@ def add(session: Session, keys: Mapping[str, Plain | None], set_command: str) ->
     session.edit(lambda text, organization: text.add_directory(given, organization))
     name = str(given.get("name") or usual_name(service))
     if "internal_url" not in given:
-        fqdn = session.organization.servers[server].fqdn
+        url = session.organization.servers[server].own_url(path)
         session.talk.warn(
             f"{server}\\{name} has no internal URL: only setting up a server fills it. Others can proxy to it once it "
-            f'is set: {set_command} "{server}\\{name}" -InternalUrl https://{fqdn}{path}'
+            f'is set: {set_command} "{server}\\{name}" -InternalUrl {url}'
         )
     return next(d for d in session.organization.virtual_directories if (d.server, d.path) == (server, path))
 

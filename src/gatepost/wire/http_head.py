@@ -53,9 +53,7 @@ class _Reader:
         self._kind = rules.kind
         self._seen = rules.remembered
         self._max_fields = max_fields
-        self._clear()
-
-    def _clear(self) -> None:
+        # Each `read` begins with these four.
         self.kept: dict[bytes, bytes] = {}
         self.passed: list[bytes] = []
         self._count = 0
@@ -132,7 +130,10 @@ class RequestReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault`."""
-        self._clear()
+        self.kept = {}
+        self.passed = []
+        self._count = 0
+        self._fault = ""
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpRequestParser(self)
@@ -208,7 +209,10 @@ class ResponseReader(_Reader):
 
     def read(self, head: bytes) -> None:
         """Read `head`, which ends with its empty line. Raises `HeadFault` (always 502)."""
-        self._clear()
+        self.kept = {}
+        self.passed = []
+        self._count = 0
+        self._fault = ""
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpResponseParser(self)
@@ -252,7 +256,8 @@ class ResponseReader(_Reader):
 def _read_status_line(line: bytes, status: int) -> tuple[bytes, bool]:
     """The status line for the client, and whether the server speaks HTTP/1.0. Raises `HeadFault`."""
     http_1_0 = not line.startswith(b"HTTP/1.1 %d" % status)
-    if http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status):
+    # Below 100 would pass for an interim response, with fewer digits than a status has (RFC 9112 section 4).
+    if status < 100 or (http_1_0 and not line.startswith(b"HTTP/1.0 %d" % status)):
         raise HeadFault(502, "bad status line from the server")
     # A reason is for people only; one with odd octets is left out.
     reason = line[12:-2]

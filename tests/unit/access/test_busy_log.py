@@ -84,3 +84,14 @@ def test_each_reason_of_an_address_has_lines_of_its_own(monkeypatch: pytest.Monk
     assert lines()[2:] == [("192.0.2.2", 1), (OTHERS, 1)]
     timers.ring()
     assert lines()[4:] == [("192.0.2.1", 4), ("192.0.2.1", 4), (OTHERS, 18)]
+
+
+def test_what_is_no_warning_is_written_as_it_is_called() -> None:
+    timers, capture = Timers(), CapturingLogger()
+    loop = cast(asyncio.AbstractEventLoop, timers)
+    log = BusyLog(capture, "imap.session", loop, level="info", further="further ones")
+    for _ in range(3):
+        log.refused("192.0.2.1", reason="client closed")
+    timers.ring()
+    lines = [(call.method_name, call.kwargs["reason"], call.kwargs["count"]) for call in capture.calls]
+    assert lines == [("info", "client closed", 1), ("info", "further ones", 2)]

@@ -299,6 +299,8 @@ async def test_when_probes_find_a_service_dead_those_who_wait_there_are_told() -
         assert told == []
         await w.after(6)
         assert told == ["MBX-01"]
+        await w.after(6)
+        assert told == ["MBX-01"] * 2, "for those who have come since"
 
 
 async def test_two_clients_failures_take_it_down_and_a_probe_follows_at_once() -> None:
@@ -309,7 +311,10 @@ async def test_two_clients_failures_take_it_down_and_a_probe_follows_at_once() -
         assert w.service.healthy("MBX-01", "imap"), "one client alone"
         w.service.failed("MBX-01", "imap", "192.0.2.2", "reset")
         assert not w.service.healthy("MBX-01", "imap")
+        w.now += 7.5
+        assert w.service.counters() == {"down.MBX-01.imap": 7}
         await w.after(0)
+        assert w.service.counters() == {}
         assert w.service.healthy("MBX-01", "imap")
         assert w.events == [("server.down", "imap", "requests"), ("server.up", "imap", "probe")]
 

@@ -422,6 +422,29 @@ async def test_a_thousand_sign_ins_at_once_are_answered_one_by_one() -> None:
         assert all(b"AUTHORIZATIONFAILED" in answer for answer in answers)
 
 
+async def test_connections_without_a_sign_in_do_not_fill_the_log() -> None:
+    """The first of an address in a second has a line, the others are counted; a refused sign-in has its own."""
+    async with stage() as s:
+        port = await s.listen()
+        for _ in range(20):
+            client = await s.connect(port)
+            await client.line()
+            client.close()
+        refused = await s.connect(port)
+        await refused.line()
+        assert (await refused.tagged(b"a LOGIN alice wrong\r\n")).startswith(b"a NO ")
+        refused.close()
+        await until(lambda: not s.admission.sessions)
+        await until(lambda: sum(line.get("count", 0) for line in s.log_lines("imap.session")) == 20)
+        lines = s.log_lines("imap.session")
+        assert len(lines) <= 4, "one a second, and that of the refused sign-in"
+        assert [line["outcome"] for line in lines if "outcome" in line and line["outcome"] != "no sign-in"] == [
+            "refused"
+        ]
+        counted = [line for line in lines if "session" not in line]
+        assert {line["reason"] for line in counted} == {"further connections without a sign-in"}
+
+
 async def test_a_client_that_vanishes_within_its_handshake_leaves_nothing_and_stops_nothing() -> None:
     """STARTTLS, then a reset: the session is over, and the deadlines of others are still kept."""
     async with stage(replace(LIMITS, sign_in_seconds=1.5)) as s:
@@ -435,7 +458,7 @@ async def test_a_client_that_vanishes_within_its_handshake_leaves_nothing_and_st
             )
             client.writer.transport.abort()
         await until(lambda: not s.admission.sessions)
-        assert len(s.log_lines("imap.session")) == 3
+        await until(lambda: sum(line["count"] for line in s.log_lines("imap.session")) == 3)
         silent = await s.connect(port)
         await silent.line()
         assert (await silent.rest()).startswith(b"* BYE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, product
 from types import MappingProxyType
 from typing import Any
 
@@ -104,16 +105,38 @@ def test_a_move_and_a_new_configuration_forget_everything() -> None:
     assert isinstance(asked.decide(Protocol.HTTPS, USER_1, OWA), Proxy)
 
 
+def spellings(word: str, number: int) -> list[str]:
+    """`word` in upper and lower case, letter by letter."""
+    pairs = [(c.lower(), c.upper()) if c.isalpha() else (c,) for c in word]
+    return ["".join(letters) for letters in islice(product(*pairs), number)]
+
+
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients may ask for as many first segments as they like."""
+    """A directory has as many spellings as its letters have cases, and classes as many as there are words."""
     monkeypatch.setattr(module, "MAX_REMEMBERED", 10)
     monkeypatch.setattr(module, "MAX_CLASSES", 10)
     asked = router()
-    for number in range(100):
-        asked.decide(Protocol.HTTPS, USER_1, f"/{number}")
+    for number, spelling in enumerate(spellings(EAS, 100)):
+        asked.decide(Protocol.HTTPS, USER_1, spelling)
         asked.path_class(f"/{number}")
         assert len(asked._remembered) <= 10
         assert len(asked._classes) <= 10
+    assert asked._remembered
+
+
+def test_what_clients_make_up_is_not_remembered() -> None:
+    """Paths that nobody serves, and long ones, would be half a gigabyte of one user's making."""
+    asked = router()
+    for path in ("/nowhere", "/" + "a" * 8000):
+        decision = asked.decide(Protocol.HTTPS, Mailbox("DB02"), path)
+        assert isinstance(decision, Refuse)
+        assert decision.cause is Cause.NO_VIRTUAL_DIRECTORY
+        asked.path_class(path)
+    below = VirtualDirectory("MBX-02", "archive", "/owa/archive", "https://mbx-02.contoso.com/archive")
+    nested = replace(figure(), virtual_directories=(*figure().virtual_directories, below))
+    asked.set_configuration(Configuration(nested, FrontEnd("CAS-02", "", "")))
+    assert isinstance(asked.decide(Protocol.HTTPS, Mailbox("DB02"), OWA + "/" + "a" * 8000), Serve)
+    assert not asked._remembered
 
 
 def test_the_class_of_a_path_is_this_front_ends_and_follows_a_new_configuration() -> None:

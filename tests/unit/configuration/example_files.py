@@ -50,8 +50,8 @@ def load_example(name: str, server: str | None = None, text: str | None = None) 
             return text.encode() if text is not None else Path(path).read_bytes()
         contents = {
             "organization-ca.crt": organization_ca.certificate,
-            "peer.crt": peer.certificate,
-            "peer.key": peer.private_key,
+            "-peer.crt": peer.certificate,
+            "-peer.key": peer.private_key,
             "ca.crt": authority().cert_pem.bytes(),
             "master": b"secret\n",
             ".crt": chain(front),

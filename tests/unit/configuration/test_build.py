@@ -80,7 +80,7 @@ def test_a_directory_written_by_hand_gets_no_internal_url() -> None:
     assert [line.partition(": ")[2] for line in lines_of(loaded)] == [
         (
             "virtual directory /dav of MBX-01: has no internal URL, so no front end can reach it; "
-            'set internal_url = "https://mbx-01/dav"'
+            'set internal_url = "https://mbx-01:8443/dav"'
         )
     ]
     text = WHOLE + DIRECTORY + 'internal_url = "https://mbx-01:8443/dav"\n'

@@ -30,13 +30,13 @@ def issued(name: str = "CAS-01", fqdn: str = "mail.contoso.com", organization: s
     return Authority.load(ca_pair(organization)).issue(server, NOW, 300)
 
 
-def loaded(pair: KeyPair, authorities: bytes = b"") -> Loaded:
+def loaded(pair: KeyPair, authorities: bytes = b"", more: str = "") -> Loaded:
     files = {
         "etc/pki/cas-01.crt": pair.certificate,
         "etc/pki/cas-01.key": pair.private_key,
         "etc/pki/org.crt": authorities or ca_pair("contoso").certificate,
     }
-    return load_text(TEXT, files)
+    return load_text(TEXT + more, files)
 
 
 def test_a_certificate_that_was_issued_for_this_front_end_is_right() -> None:
@@ -61,6 +61,13 @@ def test_a_certificate_that_others_would_refuse_is_a_warning(pair: KeyPair, reas
     (line,) = [line for line in lines_of(found) if "other front ends" in line]
     assert reason in line
     assert "gatepost ca issue CAS-01" in line
+
+
+def test_the_certificate_of_another_front_end_is_named() -> None:
+    """Two run from one file with `--server`, and `{server}` was forgotten."""
+    other = '[servers.CAS-03]\nsite = "usa"\nroles = ["client-access"]\nfqdn = "cas-03.contoso.com"\n'
+    found = loaded(issued("CAS-03", fqdn="cas-03.contoso.com"), more=other)
+    assert any("know CAS-01 by: it is that of CAS-03; make one" in line for line in lines_of(found))
 
 
 def test_front_ends_of_two_cas_are_told_apart() -> None:

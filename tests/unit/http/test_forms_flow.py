@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -37,9 +38,13 @@ class Shared:
 
     def __init__(self) -> None:
         self.out: dict[str, float] = {}
+        self.full = False
+        """Nothing can be stored."""
 
-    async def sign_out(self, session_id: str, until: float) -> None:
-        self.out[session_id] = until
+    async def sign_out(self, session_id: str, until: float) -> bool:
+        if not self.full:
+            self.out[session_id] = until
+        return not self.full
 
     def is_signed_out(self, session_id: str) -> bool:
         return session_id in self.out
@@ -678,6 +683,29 @@ async def test_signing_out_ends_the_sign_in_everywhere(world: FormsWorld, browse
         assert thief.fields["location"].endswith("reason=1")
     assert world.shared.out == {next(iter(world.shared.out)): world.wall + 300 + 1.5 * 900}
     assert world.log.of("forms.signed_out")[0]["user"] == "alice"
+
+
+async def test_a_sign_out_that_other_front_ends_do_not_learn_is_told_to_the_user_and_the_log(
+    world: FormsWorld, browser: Browser
+) -> None:
+    """A full disk: this front end knows it, the page does not say that all is closed."""
+    await browser.sign_in()
+    copy = dict(browser.jar)
+    world.shared.full = True
+    assert await browser.ask("/owa/logoff", *VISIT) == 200
+    assert "You are signed out" in browser.text
+    assert "may stay signed in for up to 28 minutes after their last use" in browser.text
+    assert SIGN_IN.decode() not in browser.jar
+    (line,) = world.log.of("forms.sign_out_not_shared")
+    until = datetime.fromtimestamp(world.wall + 300 + 1.5 * 900, UTC)
+    assert (line["user"], line["until"]) == ("alice", until.isoformat(timespec="seconds"))
+    assert await Browser(world, dict(copy)).ask("/owa/") == 302, "void here"
+    world.shared.full = False
+    other = Browser(world)
+    await other.sign_in()
+    await other.ask("/owa/logoff", *VISIT)
+    assert "may stay signed in" not in other.text
+    assert len(world.log.of("forms.sign_out_not_shared")) == 1
 
 
 async def test_a_sign_out_ends_what_connections_remember(world: FormsWorld, browser: Browser) -> None:

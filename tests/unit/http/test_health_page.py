@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,17 @@ import pytest
 from http_harness import World, directories, get, head_of, mailbox_server
 
 from gatepost.access.http.health_page import offering
-from gatepost.organization.model import Endpoint, Organization, Protocol, Role, Server, Site, TlsMode, Version
+from gatepost.organization.model import (
+    Endpoint,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    Site,
+    TlsMode,
+    Version,
+    VirtualDirectory,
+)
 
 
 class Health:
@@ -135,17 +146,42 @@ def two_sites(*, through_peer: bool = False) -> Organization:
 def test_servers_that_are_reached_straight_count() -> None:
     """Two front ends that judged themselves by each other would never come up again."""
     organization = two_sites()
-    assert offering(organization, organization.servers["CAS-01"], "/owa") == [("MBX-1", "owa")]
+    assert list(offering(organization, organization.servers["CAS-01"], "/owa")) == [("MBX-1", "owa")]
 
 
 def test_where_a_site_is_reached_through_peers_those_count() -> None:
     organization = two_sites(through_peer=True)
-    assert offering(organization, organization.servers["CAS-01"], "/owa") == [("CAS-02", "owa")]
-    assert offering(organization, organization.servers["CAS-02"], "/owa") == [("MBX-1", "owa")]
+    assert list(offering(organization, organization.servers["CAS-01"], "/owa")) == [("CAS-02", "owa")]
+    assert list(offering(organization, organization.servers["CAS-02"], "/owa")) == [("MBX-1", "owa")]
 
 
 def test_a_service_that_only_front_ends_have_counts_them() -> None:
     organization = two_sites()
     organization = replace(organization, virtual_directories=organization.virtual_directories[:2])
-    assert offering(organization, organization.servers["CAS-01"], "/owa") == [("CAS-02", "owa")]
-    assert offering(organization, organization.servers["CAS-01"], "/ews") == []
+    assert list(offering(organization, organization.servers["CAS-01"], "/owa")) == [("CAS-02", "owa")]
+    assert list(offering(organization, organization.servers["CAS-01"], "/ews")) == []
+
+
+def test_the_first_server_that_is_reached_straight_comes_at_once() -> None:
+    """Anybody may ask, ten thousand times a second: a page does not cost what the organization is large."""
+    organization = two_sites()
+
+    class First(tuple[VirtualDirectory, ...]):
+        """Nothing is read beyond the first."""
+
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[VirtualDirectory]:
+            yield self[0]
+            raise AssertionError("more was read than is needed")
+
+    there = First(directory for directory in organization.virtual_directories if directory.server == "MBX-1")
+    organization.__dict__["directories_by_path"] = {"/owa": there}
+    assert next(offering(organization, organization.servers["CAS-01"], "/owa")) == ("MBX-1", "owa")
+
+
+def test_directories_are_found_by_path_whatever_its_case() -> None:
+    organization = replace(
+        two_sites(), virtual_directories=(*directories("CAS-01", "/OWA"), *directories("MBX-1", "/owa"))
+    )
+    assert [d.server for d in organization.directories_by_path["/owa"]] == ["CAS-01", "MBX-1"]

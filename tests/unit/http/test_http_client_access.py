@@ -13,6 +13,7 @@ from http_harness import HEADER_SIGN_IN, Client, World, get, head_of, mailbox_se
 from gatepost.access.http.door import HttpDoor
 from gatepost.access.router import Router
 from gatepost.activemanager.port import RegistryView
+from gatepost.balancing.first_contacts import MAX_IN_A_DAY
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.model import (
@@ -215,6 +216,38 @@ async def test_availability_requests_take_turns() -> None:
     assert not any(_cookie(answer) for answer in answers)
 
 
+async def test_turns_of_one_service_are_not_those_of_another() -> None:
+    """A client that asks for two services by turns does not always come to the same server."""
+    world = Sites()
+    ways = set()
+    for _ in range(4):
+        await world.ask(get("/owa/", user="anna"))
+        answer = await world.ask(get("/AS", user="anna"))
+        ways.add(re.search(rb"X-BEServer: (\S+)", answer)[1])  # type: ignore[index]
+    assert len(ways) == 2
+
+
+async def test_users_of_a_lost_server_are_spread_over_the_others() -> None:
+    """B1: another is taken, not one other for all of them."""
+    world = Sites()
+    server = _server("CAS-05", "asia", Role.CLIENT_ACCESS, Version.V2010, "127.0.3.9")
+    organization = replace(
+        world.organization,
+        servers=world.organization.servers | {server.name: server},
+        virtual_directories=(*world.organization.virtual_directories, _directory(server.name, "owa")),
+    )
+    configuration = Configuration(organization, world.configuration.front_end)
+    router: Any = world.door.router
+    router.set_configuration(configuration)
+    world.door.reload(configuration, world.context)
+    answer = await world.ask(get("/owa/", user="anna"))
+    cookie, lost = _cookie(answer), re.search(rb"X-BEServer: (\S+)", answer)[1]  # type: ignore[index]
+    health: Any = world.door.health
+    health.healthy = lambda server, _service: server != lost.decode()
+    answers = [await world.ask(get("/owa/", cookie, user="anna")) for _ in range(4)]
+    assert len({re.search(rb"X-BEServer: (\S+)", answer)[1] for answer in answers}) == 2  # type: ignore[index]
+
+
 def _availability(address: str) -> bytes:
     types = "http://schemas.microsoft.com/exchange/services/2006/types"
     return (
@@ -292,6 +325,17 @@ async def test_a_device_goes_to_the_same_server_every_time() -> None:
         assert len(ways) == 1
         assert world.state.servers[f"anna {device}"].encode() in ways
     assert set(world.state.servers.values()) == {"CAS-03", "CAS-04"}
+
+
+async def test_a_client_that_makes_up_devices_makes_no_others_be_forgotten() -> None:
+    """What its user has too many of share what is remembered for the user; the first ones stay where they are."""
+    world = Sites()
+    for number in range(MAX_IN_A_DAY + 20):
+        await world.ask(_sync(device=f"made{number}"))
+    assert len(world.state.servers) == MAX_IN_A_DAY + 1
+    assert "anna" in world.state.servers
+    first = world.state.servers["anna made0"]
+    assert f"X-BEServer: {first}\r".encode() in await world.ask(_sync(device="made0"))
 
 
 async def test_a_device_moves_when_its_server_is_down_and_every_front_end_learns_it() -> None:
@@ -396,3 +440,12 @@ async def test_a_mailbox_server_that_wants_a_password_gets_the_users() -> None:
     world = World([mailbox_server("MBX-1"), mailbox_server("MBX-2")])
     await world.client().send(get())
     assert b"Authorization: Basic " in world.servers[0].take()
+
+
+async def test_a_redirect_to_where_the_client_is_already_is_a_loop() -> None:
+    """A wrong external URL: the browser, or the phone, would come back for ever. The log says what to look at."""
+    world = Sites()
+    for path, name in (("/owa/", b"mail.europe"), ("/Microsoft-Server-ActiveSync?Cmd=Sync", b"MAIL.europe")):
+        request = get(path, user="berta").replace(b"Host: mail.", b"Host: %b." % name)
+        assert (await world.client().send(request)).startswith(b"HTTP/1.1 508 ")
+    assert "external URLs" in world.log.of("http.refused")[0]["reason"]

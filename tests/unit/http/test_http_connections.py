@@ -334,6 +334,56 @@ async def test_sessions_and_log_lines(world: World) -> None:
     assert line["bytes_out"] > 100
 
 
+def _refused(world: World) -> list[tuple[str, int | None]]:
+    """Reason and count of each line of refusals."""
+    return [(line["reason"], line.get("count")) for line in world.log.of("http.refused")]
+
+
+async def test_strangers_write_one_line_a_second_whatever_they_send(world: World) -> None:
+    """Requests without credentials and heads that mean nothing cost a client nothing: they are counted by address."""
+    for _ in range(50):
+        client = world.client()
+        await client.send(get(user="") * 3 + b"nonsense\r\n\r\n")
+        client.transport.lose()
+    await world.settle()
+    other = world.client(address="192.0.2.8")
+    await other.send(get(user=""))
+    assert _refused(world) == [("no credentials", 1), ("no credentials", 1)]
+    (line,) = world.log.of("http.connection")
+    assert (line["client"], line["outcome"], line["requests"], line["count"]) == ("192.0.2.7", "no sign-in", 4, 1)
+    await world.pass_time(1.0)
+    assert _refused(world)[2:] == [("further refusals without credentials", 199)]
+    assert [line["count"] for line in world.log.of("http.connection")] == [1, 49]
+
+
+async def test_a_refused_sign_in_has_its_own_lines_and_so_has_a_connection_that_somebody_signed_in_on(
+    world: World,
+) -> None:
+    """Those cost a second each, or a password: nothing of them is only counted."""
+    for _ in range(3):
+        client = world.client()
+        await client.send(get(user="mallory"))
+        await world.pass_time(world.door.limits.refused_sign_in_delay_seconds)
+        client.transport.lose()
+    assert [(line["user"], "count" in line) for line in world.log.of("http.refused")] == [("mallory", False)] * 3
+    assert len(world.log.of("http.connection")) == 3
+    signed_in = world.client()
+    await signed_in.ask(get(), response())
+    await signed_in.send(get(user="") * 2)
+    assert _refused(world)[3:] == [("no credentials", None)] * 2
+
+
+async def test_credentials_that_nobody_judged_are_no_sign_in(world: World) -> None:
+    """A client that goes before it is refused has waited for nothing: its connection is counted."""
+    for _ in range(10):
+        client = world.client()
+        await client.send(get(user="mallory"))
+        client.transport.lose()
+    await world.pass_time(world.door.limits.refused_sign_in_delay_seconds)
+    assert world.log.of("http.refused") == []
+    assert [line["count"] for line in world.log.of("http.connection")] == [1, 9]
+
+
 async def test_pools_are_apart_by_what_matters(world: World) -> None:
     """Another TLS name, port, address, server or form of sign-in is another pool."""
     servers = [mailbox_server("MBX-1"), mailbox_server("MBX-2")]

@@ -15,12 +15,16 @@ class Health:
     def __init__(self) -> None:
         self.dead: set[str] = set()
         self.failures: list[str] = []
+        self.watched: list[str] = []
 
     def healthy(self, server: str, _service: str) -> bool:
         return server not in self.dead
 
     def connected(self, server: str, service: str) -> None:
         pass
+
+    def watch(self, server: str, _service: str) -> None:
+        self.watched.append(server)
 
     def failed(self, server: str, _service: str, _client: str, _reason: str) -> None:
         self.failures.append(server)
@@ -107,6 +111,36 @@ async def test_requests_that_wait_for_a_server_that_probes_find_dead_go_to_the_n
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
 
 
+async def test_who_waits_at_the_last_candidate_is_told_when_that_one_is_dead_too(world: Watched) -> None:
+    """All of them hang: 503, however far apart probes find it out."""
+    client, first = await _ask(world)
+    world.health.dead |= {"CAS-03", "CAS-04"}
+    world.door.server_dead(first)
+    await world.settle()
+    assert len(world.went_to) == 2
+    world.door.server_dead(world.went_to[1])
+    assert client.transport.take().startswith(b"HTTP/1.1 503 ")
+
+
+async def test_kept_connections_of_a_dead_server_are_not_used(world: Watched) -> None:
+    """They lead to a process that hangs, or to a machine that has forgotten them."""
+    client, first = await _ask(world)
+    await client.serve(response())
+    world.door.server_dead(first)
+    assert world.servers[0].closed
+
+
+async def test_a_server_is_watched_from_the_request_on_not_from_its_first_answer(world: Watched) -> None:
+    """One that has never answered would never be probed, and stay in the rotation."""
+    client, first = await _ask(world)
+    assert world.health.watched == [first]
+    await client.serve(response())
+    client.transport.take()
+    await client.send(get("/owa/", user="anna"))
+    await client.serve(response())
+    assert world.health.watched.count(first) == 1, "an answer is worth a second"
+
+
 async def test_a_post_at_a_dead_server_is_503_at_once(world: Watched) -> None:
     """The client is told to come back instead of waiting for the longest of all times."""
     client, first = await _ask(world, "POST", b"x")
@@ -118,10 +152,15 @@ async def test_a_post_at_a_dead_server_is_503_at_once(world: Watched) -> None:
     assert len(world.went_to) == 1
 
 
-async def test_a_mailbox_server_without_an_alternative_keeps_its_time(world: Watched) -> None:
-    """It may be busy only, and answers when it comes to it."""
-    client, only = await _ask(world, user="dora")
+async def test_a_mailbox_server_without_an_alternative_keeps_its_time_for_what_may_have_been_done(
+    world: Watched,
+) -> None:
+    """A POST is not sent again: the server may be busy only, and carry it out. A GET is told to come back."""
+    client, only = await _ask(world, user="dora", method="POST", body=b"x")
     world.health.dead.add(only)
     world.door.server_dead(only)
     await client.serve(response())
     assert client.transport.take().startswith(b"HTTP/1.1 200 ")
+    client, only = await _ask(world, user="dora")
+    world.door.server_dead(only)
+    assert client.transport.take().startswith(b"HTTP/1.1 503 ")

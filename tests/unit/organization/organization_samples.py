@@ -101,4 +101,17 @@ def with_old_asia(organization: Organization, directory: VirtualDirectory) -> Or
     old = {name: server(name, "asia", role, version=Version.V2010) for name, role in roles.items()}
     door = old["CAS-03"]
     old["CAS-03"] = replace(door, endpoints=(*door.endpoints, endpoint("peer", door.fqdn)))
+    mailboxes = old["MBX-03"]
+    old["MBX-03"] = replace(
+        mailboxes, endpoints=tuple(e for e in mailboxes.endpoints if e.protocol is not Protocol.HTTPS)
+    )
     return with_directory(replace(organization, servers={**organization.servers, **old}), directory)
+
+
+def with_web_part_of_2010(organization: Organization) -> Organization:
+    """As the site asia of 2010, with nothing at CAS-03; MBX-03 answers HTTP, and nobody has said what."""
+    found = with_old_asia(organization, VirtualDirectory("CAS-03", "owa", "/owa", "https://cas-03.contoso.com/owa"))
+    mailboxes = found.servers["MBX-03"]
+    web = endpoint("https", mailboxes.fqdn)
+    changed = replace(mailboxes, endpoints=(*mailboxes.endpoints, web))
+    return replace(found, servers={**found.servers, "MBX-03": changed})

@@ -17,6 +17,7 @@ from organization_samples import (
     with_endpoint,
     with_old_asia,
     with_server,
+    with_web_part_of_2010,
 )
 
 from gatepost.organization.check import MAX_NAME, check
@@ -403,6 +404,21 @@ WARNINGS: dict[str, Case] = {
         lambda: with_old_asia(clean(), VirtualDirectory("CAS-03", "owa", "/owa")),
         ("virtual_directories", 2, "internal_url"),
         "other sites must proxy to it, but it has no internal URL",
+    ),
+    "external URL that names a front end of another site": (
+        lambda: with_directory(
+            replace(clean(), sites={n: replace(s, internet_facing=True) for n, s in clean().sites.items()}),
+            VirtualDirectory(
+                "CAS-03", "owa", "/owa", "https://cas-03.contoso.com/owa", "https://cas-01.contoso.com/owa"
+            ),
+        ),
+        ("virtual_directories", 2, "external_url"),
+        "its external host cas-01.contoso.com is CAS-01 of site usa",
+    ),
+    "2010 mailbox server with a web part and no virtual directory": (
+        lambda: with_web_part_of_2010(clean()),
+        ("servers", "MBX-03", "endpoints"),
+        "nobody answers Outlook Web App",
     ),
     "ActiveSync of 2003 without Integrated authentication": (
         lambda: with_directory(

@@ -36,7 +36,7 @@ words = st.sampled_from(
 
 
 @given(st.lists(words, max_size=40).map(b"".join), st.lists(st.integers(1, 9), min_size=1, max_size=9), st.booleans())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_split_of_anything(said: bytes, sizes: list[int], in_clear: bool) -> None:
     """Whatever a client says, it does not matter how it was cut into packets."""
 

@@ -67,6 +67,10 @@ def choose(exchange: Exchange, decision: Serve | Proxy) -> Choice | None:
         state = door.shared_state
         if state is not None:
             kept = state.known_server(device)
+            user = exchange.identity.user.name
+            if kept is None and device != user and not door.first_contacts.may(user, device, door.loop.time()):
+                device = user
+                kept = state.known_server(device)
             if kept is None:
                 tasks.start(_first(exchange, decision, device, state), f"{leg.session} device")
                 return None
@@ -97,7 +101,7 @@ def _in_order(exchange: Exchange, decision: Serve | Proxy, kept: str | None, dev
         kept=kept,
         address=exchange.leg.address[0],
         user=device or exchange.identity.user.name,
-        turn=0 if kept is not None else door.turn(),
+        turn=door.turn(service),  # those of a lost server are spread over the others, too
         healthy=lambda server: door.health.healthy(server, service),
     )
     for name in names:

@@ -62,7 +62,7 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_buffer", "_id", "_reading", "_reason", "_since", "_unsent", "address", "admitted", "body", "bytes_in",
         "bytes_out", "deadline", "door", "ends", "exchange", "leaving", "phase", "pinned", "proxy", "reader", "relay",
-        "requests", "session", "settled", "tls", "transport", "upgraded", "users",
+        "requests", "session", "settled", "tls", "transport", "tried", "upgraded", "users",
     )  # fmt: skip
 
     address: tuple[str, int]
@@ -94,6 +94,8 @@ class HttpConnection(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self.settled = False
+        self.tried = False
+        """A sign-in was judged and refused, which has its own line in the log and took its time."""
         self.admitted = False
         self.session = ""
         self._buffer = b""

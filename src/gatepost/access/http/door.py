@@ -14,23 +14,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
-from gatepost.access.busy_log import BusyLog
+from gatepost.access.busy_log import FURTHER_STRANGERS, FURTHER_UNSIGNED, BusyLog
 from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
 from gatepost.access.http.autodiscover.service import Autodiscover
 from gatepost.access.http.client_leg import HttpClientLeg
+from gatepost.access.http.collected import Collecting
 from gatepost.access.http.connection import HttpConnection, Phase
 from gatepost.access.http.destination import Destination
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.leaving import HttpLeaver
 from gatepost.access.http.pool import Pool, ServerConnections
+from gatepost.access.http.sharing import share
 from gatepost.access.http.slots import Slots
 from gatepost.access.moves import Changed, Leaver
 from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import SessionFilter
+from gatepost.balancing.first_contacts import FirstContacts
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Server, TlsMode
@@ -54,6 +57,8 @@ _SERVICE = "https"
 """What the manager looks at when it says that a server is alive."""
 MAX_LOGGED_PATH = 200
 """Characters of a path in the log; the query, which may hold secrets, is never logged."""
+MAX_TURNS = 1_000
+"""Services whose turns are counted; the words are of paths, which clients choose."""
 MAX_DESTINATIONS = 10_000
 """Targets whose destination is kept: servers times virtual directories, and again after each change of a view."""
 
@@ -106,6 +111,9 @@ class HttpDoor:
         self.relays: set[HttpConnection] = set()
         self._admission = admission
         self._busy = BusyLog(log, "http.refused", loop)
+        # What anybody can cause who can connect must not fill the disk.
+        self._unsigned = BusyLog(log, "http.refused", loop, level="info", further=FURTHER_UNSIGNED)
+        self._strangers = BusyLog(log, "http.connection", loop, level="info", further=FURTHER_STRANGERS)
         self._legs: set[HttpConnection] = set()
         self._all_gone = asyncio.Event()
         self._connections: dict[str, ServerConnections] = {}
@@ -114,11 +122,13 @@ class HttpDoor:
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._destinations: dict[int, Destination] = {}
         self._sweeps = 0
-        self._turns = count()
+        self._turns: dict[str, int] = {}
         self.configuration = configuration
         self.slots = Slots(configuration.front_end.limits.http_requests, loop)
         self.forms = FormsFlow(self)
         self.autodiscover = Autodiscover(self)
+        self.collecting = Collecting()
+        self.first_contacts = FirstContacts()
         self.peers: PeerEntrance | None = None
         """What is between front ends; None: this one has no peer certificate."""
         self._configure(configuration, client_context)
@@ -250,7 +260,13 @@ class HttpDoor:
         }
 
     def server_dead(self, name: str) -> None:
-        """Probes have found a service of that server dead: requests that wait for it need not, if another has it."""
+        """Probes find a service of that server dead: requests that wait for it need not, if another has it.
+
+        Its unused connections are closed: when it is back, most of them will be of no use.
+        """
+        for pool in self._pools.values():
+            if pool.server_name == name:
+                pool.close_idle()
         waiting = [leg.exchange for leg in self._legs if isinstance(leg.exchange, Exchange)]
         for exchange in waiting:
             if exchange.server_name == name and not self.health.healthy(name, exchange.asked.service):
@@ -271,43 +287,60 @@ class HttpDoor:
             self._admission.settle(leg.address[0])
 
     def leave(self, leg: HttpConnection, reason: str, seconds: float) -> None:
-        """The connection is gone: one log line."""
+        """The connection is gone: one log line, or one more in the count of those that nobody tried to sign in on."""
         self._legs.discard(leg)
         if self._admission is not None and leg.admitted:
             self._admission.leave(leg.address[0], settled=leg.settled)
         if not self._legs:
             self._all_gone.set()
-        self.log.info(
-            "http.connection",
-            session=leg.session,
-            client=leg.address[0],
-            user=next(iter(leg.users)) if len(leg.users) == 1 else "",
-            users=len(leg.users),
-            requests=leg.requests,
-            outcome="signed in" if leg.users else "no sign-in",
-            reason=reason,
-            seconds=round(seconds, 3),
-            bytes_in=leg.bytes_in,
-            bytes_out=leg.bytes_out,
-        )
+        fields: dict[str, Any] = {
+            "session": leg.session,
+            "user": next(iter(leg.users)) if len(leg.users) == 1 else "",
+            "users": len(leg.users),
+            "requests": leg.requests,
+            "outcome": "signed in" if leg.users else "no sign-in",
+            "reason": reason,
+            "seconds": round(seconds, 3),
+            "bytes_in": leg.bytes_in,
+            "bytes_out": leg.bytes_out,
+        }
+        if leg.users or leg.settled or leg.tried:
+            self.log.info("http.connection", client=leg.address[0], **fields)
+        else:
+            self._strangers.refused(leg.address[0], **fields)
 
     def refused(
-        self, leg: HttpClientLeg, status: int, reason: str, exchange: Refusable | Collected | None = None
+        self,
+        leg: HttpClientLeg,
+        status: int,
+        reason: str,
+        exchange: Refusable | Collected | None = None,
+        *,
+        judged: bool | None = None,
     ) -> None:
-        """A request was refused or failed: one log line each, when it happens (field case 101)."""
-        # Between us and the servers something is wrong: the operator must see it.
-        line = self.log.warning if status in {502, 503} else self.log.info
-        line(
-            "http.refused",
-            session=leg.session,
-            client=leg.address[0],
-            status=status,
-            reason=reason,
-            user=(exchange.user_name if exchange is not None else "")
+        """A request was refused or failed: one log line each, when it happens (field case 101).
+
+        Only those without credentials (without `exchange`, unless `judged` says otherwise) are counted by address
+        while nobody has signed in on the connection: they cost a stranger nothing.
+        """
+        fields = {
+            "session": leg.session,
+            "status": status,
+            "reason": reason,
+            "user": (exchange.user_name if exchange is not None else "")
             or (leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""),
-            server=exchange.server_name if exchange is not None else "",
-            request_id=leg.request_id().decode(),
-        )
+            "server": exchange.server_name if exchange is not None else "",
+            "request_id": leg.request_id().decode(),
+        }
+        judged = exchange is not None if judged is None else judged
+        leg.tried = leg.tried or judged
+        if status in {502, 503}:
+            # Between us and the servers something is wrong: the operator must see it.
+            self.log.warning("http.refused", client=leg.address[0], **fields)
+        elif judged or leg.settled:
+            self.log.info("http.refused", client=leg.address[0], **fields)
+        else:
+            self._unsigned.refused(leg.address[0], **fields)
 
     def busy(self, leg: HttpClientLeg, reason: str) -> None:
         """A request was refused because too many passwords are being checked: the lines for that are bounded."""
@@ -341,9 +374,15 @@ class HttpDoor:
         """An id for one request, in the form of a GUID."""
         return b"%b%012x" % (self._request_prefix, next(self._numbers))
 
-    def turn(self) -> int:
-        """A number that grows with each call: whose turn it is where servers take turns."""
-        return next(self._turns)
+    def turn(self, service: str) -> int:
+        """A number that grows with each call for `service`: whose turn it is where servers take turns.
+
+        With one number for all, a client that asks for two services by turns would always come to the same servers.
+        """
+        if len(self._turns) >= MAX_TURNS:
+            self._turns.clear()
+        turn = self._turns[service] = self._turns.get(service, -1) + 1
+        return turn
 
     def has_passed(self, via: bytes) -> bool:
         """Whether `Via` says that this front end has had the request before (SPEC C11)."""
@@ -399,6 +438,7 @@ class HttpDoor:
             leg.expired()
         for pool in self._pools.values():
             pool.sweep(now)
+        share(self._legs, self.slots, self._connections)
         self._sweeps += 1
         if self._sweeps % RELAY_SWEEPS == 0:
             for leg in list(self.relays):

@@ -18,7 +18,7 @@ from gatepost.access.http.redirects import redirect
 from gatepost.access.http.refusals import status_of
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.outcome import Cause, Proxy, Redirect, Refuse, Serve, Target
+from gatepost.routing.outcome import Cause, Proxy, Redirect, RedirectForm, Refuse, Serve, Target
 from gatepost.wire.activesync import follows_451
 from gatepost.wire.fencing import MISDIRECTED
 from gatepost.wire.http_body import LAST_CHUNK, chunk
@@ -75,6 +75,11 @@ class Exchange(Movable):
     def takes_body(self) -> bool:
         """Whether the request's body can be passed on now."""
         return self._server is not None
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether it counts among the requests under way."""
+        return self._has_slot
 
     @property
     def server_is_slow(self) -> bool:
@@ -148,6 +153,9 @@ class Exchange(Movable):
             destination.pool.ask(self)
 
     def _not_ours(self, decision: Redirect | Refuse) -> None:
+        if isinstance(decision, Redirect) and self._leads_back(decision):
+            self.refuse(508, "a redirect to where the client is already: look at the external URLs", cause=Cause.LOOP)
+            return
         if isinstance(decision, Redirect):
             status, fields, kind, body = redirect(self.leg, decision, self.asked.path, self.asked.query)
             self.end()
@@ -155,6 +163,11 @@ class Exchange(Movable):
             return
         status = status_of(decision.cause, self.asked.kind)
         self.refuse(status, decision.message, cause=decision.cause, told=decision.message)
+
+    def _leads_back(self, decision: Redirect) -> bool:
+        """Whether the client would come to this very front end by the same name again, and again."""
+        origin = self.leg.origin.decode("ascii", "replace").lower()
+        return decision.form is not RedirectForm.OWN_PATH and f"{decision.location.lower()}/".startswith(origin + "/")
 
     # --- waiting (the slots' and the pool's side)
 
@@ -225,20 +238,23 @@ class Exchange(Movable):
         self._waits_for = None
         self._server = server
         self.sent_at = leg.door.loop.time()
+        destination = self.destination
+        if self.sent_at >= destination.tell_at:
+            # Nothing was heard of it lately: if it does not answer this one, probes find out.
+            leg.door.health.watch(destination.server.name, self.asked.service)
         server.begin(self)
         server.transport.write(self._head)
         if self._replay:
             for payload, last in self._replay:
                 self._send_body(server, payload, last=last)
+        if self.collected is not None:
+            # A request with a body is not sent twice: nobody needs it any more, and the answer may take an hour.
+            self.collected, self._head = None, b""
         if leg.body is not None:
             self._keep_body()
             leg.pump()
 
     # --- the response
-
-    def has_no_body(self, status: int) -> bool:
-        """Whether a final response with this status ends with its head (RFC 9112 section 6.3)."""
-        return status in {204, 304} or self.leg.reader.method == b"HEAD"
 
     def interim(self, reader: ResponseReader) -> None:
         """A 1xx response: passed on to clients that know them."""
@@ -364,10 +380,11 @@ class Exchange(Movable):
     def server_dead(self) -> None:
         """Nobody is there any more (probes say so). What has no answer yet does not wait for one that may come.
 
-        Only where there are several candidates: a single server may be busy only, and come to it.
+        Where there is no other candidate a request that may have been carried out goes on waiting: it must not be sent
+        again, and the server may only be busy, and come to it.
         """
         server = self._server
-        if self.over or self._response_begun or server is None or self._choice is None:
+        if self.over or self._response_begun or server is None or (self._choice is None and not self._may_repeat()):
             return
         self._server = None
         server.abandon()

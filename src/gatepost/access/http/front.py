@@ -16,7 +16,7 @@ from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forwarded import forwarded_lines
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
-from gatepost.organization.model import AuthenticationMethod, Protocol
+from gatepost.organization.model import Protocol
 from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
 
@@ -103,9 +103,8 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
-    page = asked.page
-    if credentials is None or (page is not None and AuthenticationMethod.BASIC not in page.authentication):
-        if page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
+    if credentials is None or not asked.by_password:
+        if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
             ask_to_sign_in(leg, "no credentials")
         return
     exchange = leg.exchange = Exchange(leg, asked)
@@ -181,7 +180,7 @@ def _judged(exchange: Exchange, result: SignInResult, started: float, password: 
 def _wrong(exchange: Exchange, reason: str) -> None:
     if not exchange.over:
         exchange.end()
-        ask_to_sign_in(exchange.leg, reason or "wrong credentials")
+        ask_to_sign_in(exchange.leg, reason or "wrong credentials", judged=True)
 
 
 def _busy(exchange: Exchange, reason: str) -> None:
@@ -193,7 +192,7 @@ def _busy(exchange: Exchange, reason: str) -> None:
         leg.answer(503, fields=RETRY_AFTER, close=not leg.settled)
 
 
-def ask_to_sign_in(leg: HttpClientLeg, reason: str) -> None:
-    """401, the only place that says it: credentials are missing or were judged wrong."""
-    leg.door.refused(leg, 401, reason)
+def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False) -> None:
+    """401, the only place that says it: credentials are missing or were `judged` wrong."""
+    leg.door.refused(leg, 401, reason, judged=judged)
     leg.answer(401, fields=challenge(leg.door.realm))

@@ -6,11 +6,12 @@ service can really be served, 503 when not. The reason names no other machine: a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.activemanager.probes import HEALTH_PAGE
-from gatepost.organization.model import Organization, Role, Server, VirtualDirectory
+from gatepost.organization.model import Organization, Role, Server
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
@@ -30,8 +31,7 @@ def answer(leg: HttpClientLeg, route: str) -> bool:
     """Answer it; False: no such page here."""
     door = leg.door
     path = route.removesuffix(HEALTH_PAGE).casefold() or "/"
-    directory = next((d for d in door.configuration.organization.virtual_directories if _is_at(d, path)), None)
-    if directory is None:
+    if path not in door.configuration.organization.directories_by_path:
         return False
     if leg.reader.method not in {b"GET", b"HEAD"}:
         leg.answer(405, fields=b"Allow: GET, HEAD\r\n")
@@ -51,8 +51,7 @@ def why_not(door: HttpDoor, path: str) -> str:
     fault = door.stores_fault()
     if fault:
         return fault
-    servers = offering(door.configuration.organization, door.configuration.server, path)
-    for server, service in servers:
+    for server, service in offering(door.configuration.organization, door.configuration.server, path):
         if door.health.healthy(server, service):
             # So that the answer rests on a probe soon, also where no request has come by yet; one server is enough.
             door.health.watch(server, service)
@@ -60,17 +59,17 @@ def why_not(door: HttpDoor, path: str) -> str:
     return NO_SERVER
 
 
-def offering(organization: Organization, front_end: Server, path: str) -> list[tuple[str, str]]:
+def offering(organization: Organization, front_end: Server, path: str) -> Iterator[tuple[str, str]]:
     """The servers that could serve the case-folded `path` for this front end, each with its service's word.
 
     Other front ends count only where no server is reached straight: two that judged themselves by each other would
-    never come up again.
+    never come up again. One at a time: anybody may ask, and of a thousand the first that is up is the answer.
     """
-    straight: list[tuple[str, str]] = []
     through: dict[tuple[str, str], None] = {}
-    for directory in organization.virtual_directories:
+    straight = False
+    for directory in organization.directories_by_path.get(path, ()):
         server = organization.servers.get(directory.server)
-        if server is None or server.name == front_end.name or not _is_at(directory, path):
+        if server is None or server.name == front_end.name:
             continue
         service = directory.service.casefold()
         site = organization.sites.get(server.site)
@@ -80,9 +79,7 @@ def offering(organization: Organization, front_end: Server, path: str) -> list[t
         elif server.peer_endpoint is not None and Role.MAILBOX not in server.roles:
             through[server.name, service] = None
         else:
-            straight.append((server.name, service))
-    return straight or list(through)
-
-
-def _is_at(directory: VirtualDirectory, path: str) -> bool:
-    return directory.path.casefold() == path
+            straight = True
+            yield server.name, service
+    if not straight:
+        yield from through

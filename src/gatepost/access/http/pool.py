@@ -186,6 +186,10 @@ class Pool:
     def retire(self) -> None:
         """Close unused connections; those in use are closed after their response."""
         self.retired = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close unused connections."""
         while self.idle:
             self.idle.pop().abandon()
 

@@ -85,6 +85,15 @@ class Refusable:
         else:
             self.refuse(503, "no response in time", cause=Cause.NO_ANSWER)
 
+    def give_way(self) -> None:
+        """Others wait for what this one holds, and its user holds more than a share (`balancing.fair_share`)."""
+        reason = "gave way: its user has too many requests under way, and others wait"
+        if self._response_begun:
+            self.end()
+            self.leg.abort(reason)
+        else:
+            self.refuse(503, reason, cause=Cause.BUSY)
+
     def client_gone(self) -> None:
         """The client has closed: the server need not go on (field case 21)."""
         self.end()

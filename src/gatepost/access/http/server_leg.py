@@ -166,7 +166,8 @@ class HttpServerLeg(asyncio.Protocol):
             exchange.interim(reader)
             if not data:
                 return
-        bodiless = exchange.has_no_body(status)
+        # 204 and 304 end with their head, and so does what answers HEAD (RFC 9112 section 6.3).
+        bodiless = status == 204 or status == 304 or exchange.leg.reader.method == b"HEAD"
         if bodiless or reader.length == len(data):
             # The usual case: all of it is here.
             if exchange.response(self, reader, b"" if bodiless else data, bodiless=bodiless):

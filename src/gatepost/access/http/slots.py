@@ -69,6 +69,10 @@ class Slots:
         """Requests that wait."""
         return len(self._waiting)
 
+    def patient(self) -> list[str]:
+        """Users who have waited for long, as `WaitingRoom.patient`."""
+        return self._waiting.patient()
+
     @property
     def refused(self) -> int:
         """Requests that were turned away since the start."""

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 WAIT_SECONDS = 2.0
 """Long enough to get over a burst, short enough that a client's own patience is not at its end."""
+PATIENT_SECONDS = 0.5
+"""Whoever waits longer has met no burst: nothing comes free by itself."""
 TOO_MANY = "too many requests wait"
 TOO_LONG = "waited in vain"
 
@@ -29,7 +31,7 @@ class WaitingRoom(Generic[T]):
         self._loop = loop
         self._queue: FairQueue[T] = FairQueue(limit)
         self._turned_away = turned_away
-        self.present: dict[T, tuple[str, asyncio.TimerHandle]] = {}
+        self.present: dict[T, tuple[str, asyncio.TimerHandle, float]] = {}
         """Who waits. For whoever asks with each request whether anybody does: `len` of this object is a call."""
         self.refused = 0
 
@@ -44,11 +46,16 @@ class WaitingRoom(Generic[T]):
             self.refused += 1
             self._turned_away(item, TOO_MANY)
             return
-        self.present[item] = (user, self._loop.call_later(WAIT_SECONDS, self._late, item))
+        self.present[item] = (user, self._loop.call_later(WAIT_SECONDS, self._late, item), self._loop.time())
         if displaced is not None:
             self._gone(displaced)
             self.refused += 1
             self._turned_away(displaced, TOO_MANY)
+
+    def patient(self) -> list[str]:
+        """The users of those who have waited for `PATIENT_SECONDS`, one entry for each."""
+        before = self._loop.time() - PATIENT_SECONDS
+        return [user for user, _, since in self.present.values() if since <= before]
 
     def first(self) -> T:
         """Whose turn is next. Raises `IndexError` when nobody waits."""
@@ -67,7 +74,7 @@ class WaitingRoom(Generic[T]):
         return self._queue.cancel(self._gone(item), item)
 
     def _gone(self, item: T) -> str:
-        user, timer = self.present.pop(item)
+        user, timer, _ = self.present.pop(item)
         timer.cancel()
         return user
 

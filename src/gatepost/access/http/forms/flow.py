@@ -10,8 +10,9 @@ for each virtual directory of this front end whose authentication has `forms`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from gatepost.access import tasks
@@ -28,7 +29,7 @@ from gatepost.access.http.forms.form import (
     same_origin,
 )
 from gatepost.access.http.forms.pages import Reason
-from gatepost.access.http.forms.session import Sessions, needs_password
+from gatepost.access.http.forms.session import FormsSession, Sessions, needs_password
 from gatepost.access.http.forms.signed import Signed, SignOuts
 from gatepost.access.http.pages import PAGE_FIELDS, PAGE_TYPE
 from gatepost.access.http.sealed import Sealer
@@ -42,6 +43,7 @@ from gatepost.wire.http_path import read_path
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
     from gatepost.access.http.door import HttpDoor
+    from gatepost.sharedstate.port import SharedState
 
 TOKEN_PURPOSE = b"sign-in form"
 LOOK_AGAIN_SECONDS = 60.0
@@ -153,23 +155,33 @@ class FormsFlow:
         session = self.sessions.read(value, now) if value else None
         held = signing_in.Held(leg, session.user if session is not None else "")
         if session is not None:
-            until = self.sessions.forgotten_at(session, now)
-            self._sign_outs.add(session.id.hex(), until, now)
+            self._sign_outs.add(session.id.hex(), self.sessions.forgotten_at(session, now), now)
             self.door.log.info("forms.signed_out", session=leg.session, client=leg.address[0], user=session.user)
             if self._shared is not None:
-                telling = self._shared.sign_out(session.id.hex(), until)
-                tasks.start(self._tell(telling, leg, home, held), f"{leg.session} sign-out")
+                tasks.start(self._tell(self._shared, session, leg, home, held), f"{leg.session} sign-out")
                 return
         self._signed_out(leg, home)
 
-    async def _tell(self, telling: Coroutine[Any, Any, None], leg: HttpClientLeg, home: str, held: Collected) -> None:
-        """Tell the other front ends, then the user."""
-        await telling  # bounded, and never raises
+    async def _tell(
+        self, shared: SharedState, session: FormsSession, leg: HttpClientLeg, home: str, held: Collected
+    ) -> None:
+        """Tell the other front ends, then the user, who must know when they could not be told."""
+        now = self.clock()
+        until = self.sessions.forgotten_at(session, now)
+        stored = await shared.sign_out(session.id.hex(), until)  # bounded, and never raises
+        if not stored:
+            self.door.log.warning(
+                "forms.sign_out_not_shared",
+                session=leg.session,
+                client=leg.address[0],
+                user=session.user,
+                until=datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
+            )
         if not held.over:
-            self._signed_out(leg, home)
+            self._signed_out(leg, home, 0.0 if stored else until - now)
 
-    def _signed_out(self, leg: HttpClientLeg, home: str) -> None:
-        self.page(leg, 200, pages.signed_out_page(home), clear_line(SIGN_IN) + clear_line(AFFINITY))
+    def _signed_out(self, leg: HttpClientLeg, home: str, open_elsewhere: float = 0.0) -> None:
+        self.page(leg, 200, pages.signed_out_page(home, open_elsewhere), clear_line(SIGN_IN) + clear_line(AFFINITY))
 
     # --- who a cookie speaks for
 

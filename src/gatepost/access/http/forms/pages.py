@@ -83,11 +83,20 @@ def sign_in_page(
     )
 
 
-def signed_out_page(home: str) -> bytes:
-    """What a user sees who has signed out; `home` is the path where they can sign in again."""
+def signed_out_page(home: str, open_elsewhere: float = 0.0) -> bytes:
+    """What a user sees who has signed out; `home` is the path where they can sign in again.
+
+    `open_elsewhere`: seconds that other servers of this service may still take the sign-in, as they do not know.
+    """
+    warning = ""
+    if open_elsewhere:
+        warning = (
+            '<p role="alert">Not all servers of this service could be told. Other windows in which this sign-in is '
+            f"open may stay signed in for up to {duration(open_elsewhere)} after their last use: close them.</p>\n"
+        )
     return document(
         "You are signed out",
-        '<p role="status">Close all windows of this browser if others use this computer.</p>\n'
+        f'{warning}<p role="status">Close all windows of this browser if others use this computer.</p>\n'
         f'<p><a class="button" href="{escape(home)}">Sign in again</a></p>',
     )
 

@@ -140,7 +140,7 @@ class _Attempt:
         if reason is Reason.BUSY:
             flow.door.busy(leg, why)
         else:
-            flow.door.refused(leg, status, why, self._held)
+            flow.door.refused(leg, status, why, self._held, judged=reason is not Reason.STALE)
         flow.show(
             leg,
             self._directory,
