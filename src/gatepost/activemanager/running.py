@@ -78,7 +78,8 @@ class RunningManager:
         self._mind = Manager(self.holder, self._settings, configuration.organization, boot_seconds())
         self._leases = open_registry(front_end, ANSWER * self._settings.lease_seconds)
         self._registry = open_registry(front_end, self._settings.lease_seconds)
-        self._watch = watch_registry(front_end, self._loop)
+        # What was known before is no ground to act on, so nothing is remembered.
+        self._watch = watch_registry(front_end, self._loop, remembers=False)
         self._lease_threads = ThreadPoolExecutor(LEASE_THREADS, "lease")
         self._threads = ThreadPoolExecutor(max(4, self._settings.moves_at_once), "registry")
         self._observer = Observer(self._registry, self._call, log)
