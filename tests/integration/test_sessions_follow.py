@@ -18,6 +18,7 @@ from doors import FrontDoor, Servers
 from two_homes import MOVES, PHONES, STAYS, A, B, Homes, Imap, homes, http, webs
 
 from gatepost.lab.servers.gatepost import run_gatepost
+from gatepost.lab.toml_text import Table
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +33,24 @@ MEGABYTE = 1 << 20
 async def home(servers: Servers) -> AsyncIterator[Homes]:
     """A door before two servers that share a database's mail."""
     with homes(servers) as made:
+        yield made
+        while Imap.everyone:
+            Imap.everyone.pop().close()
+        await asyncio.sleep(0)
+
+
+class Carrying(Homes):
+    """Homes whose front door carries idle sessions over."""
+
+    def change(self, front_end: Table, organization: Table) -> None:
+        super().change(front_end, organization)
+        front_end["carry_over_idle"] = True
+
+
+@pytest.fixture
+async def carrying(servers: Servers) -> AsyncIterator[Homes]:
+    """The same, where idle sessions are carried over."""
+    with homes(servers, Carrying) as made:
         yield made
         while Imap.everyone:
             Imap.everyone.pop().close()
@@ -125,6 +144,31 @@ async def test_three_hundred_sessions_follow_their_database(home: Homes) -> None
     assert log.get("timed out", 0) == 0
     for client in (*others, again):
         client.close()
+
+
+async def test_idle_sessions_are_carried_over_and_the_others_follow(carrying: Homes) -> None:
+    """With `carry_over_idle` an idle client notices nothing; one within a command is waited for and carried as well."""
+    home = carrying
+    idle = await sign_in_all(home, "alice", 40)
+    await asyncio.gather(*(client.idle() for client in idle))
+    between = await sign_in_all(home, "alice", 10)
+    writer = await Imap.sign_in(home.door, "carol")
+    append = asyncio.create_task(append_slowly(writer, message(7, MEGABYTE), 10, 0.15))
+    moved = await asyncio.to_thread(home.move)
+    async with asyncio.timeout(FORCED + SLACK):
+        while (await home.sessions("--server", A))["total"]:  # noqa: ASYNC110 - as below
+            await asyncio.sleep(0.1)
+    assert time.monotonic() - moved < FORCED + SLACK
+    for client in between:
+        assert b"OK" in await client.ask("NOOP")
+    for client in idle:
+        client.writer.write(b"DONE\r\n")
+        assert b"OK" in await client.answer(b"t3 ")
+    found = await home.sessions("--user", "alice")
+    assert [(entry["server"], entry["epoch"]) for entry in found["sessions"]] == [(B, 2)] * 50
+    writer.close()
+    answer, _ = await append
+    assert b" OK" in answer
 
 
 async def test_a_compressed_session_hears_bye_and_the_end_of_its_stream(home: Homes) -> None:
