@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from gatepost.lab.clients import imap, imap_server
@@ -81,7 +80,7 @@ def _signed_in(visit: Visit) -> imaplib.IMAP4:
     user = visit.users[USER]
     client = imap(visit.address("CAS-01", "imaps"), visit.tls)
     client.login(user.name, user.password)
-    client.select("INBOX")
+    client.select("INBOX", readonly=True)
     return client
 
 
@@ -195,20 +194,11 @@ def _resumed(visit: Visit) -> str:
     return expect(came, server == FIRST)
 
 
-def _manager_process(front_end: int) -> int:
-    """The process id of a front end's manager. Raises `Differs`."""
-    children = Path(f"/proc/{front_end}/task/{front_end}/children").read_text().split()
-    for child in children:
-        if b"manager_process" in Path(f"/proc/{child}/cmdline").read_bytes():
-            return int(child)
-    raise Differs("the front end has no manager")
-
-
 def _manager_killed(visit: Visit) -> str:
     before = _databases(visit)["manager"]
     for front in ("CAS-01", "CAS-02"):
-        pid = _manager_process(visit.fleet.front_ends[front].pid)
-        if f"/{pid}/" in before["holder"]:
+        pid = visit.fleet.front_ends[front].manager()
+        if pid is not None and f"/{pid}/" in before["holder"]:
             os.kill(pid, signal.SIGKILL)
             break
     else:

@@ -20,6 +20,7 @@ from typing import IO, Any
 from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.configuration.load import load
+from gatepost.configuration.settings import FrontEnd
 from gatepost.lab import figure
 from gatepost.lab.fleet import Fleet, Variant
 from gatepost.lab.servers.dovecot import Dovecot
@@ -28,6 +29,7 @@ from gatepost.proving import machine
 from gatepost.proving.clients import Task
 from gatepost.proving.connection import Address
 from gatepost.proving.history import Client, Event, History, Kind, Moved, What, evaluate, missed_goals, summary
+from gatepost.service.asking import sessions_at
 
 Say = Callable[[str], None]
 
@@ -221,9 +223,7 @@ class Watcher:
     """Looks at the registry all the time, and pokes the clients of a database that has another active copy."""
 
     def __init__(self, fleet: Fleet, clients: Clients) -> None:
-        loaded = load(str(fleet.configuration))
-        assert loaded.configuration is not None
-        self._front_end = loaded.configuration.front_end
+        self._front_end = _front_end(fleet)
         self._clients = clients
         self._ended = threading.Event()
         self.seen: dict[str, Seen] = {}
@@ -374,9 +374,17 @@ def _kill(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[l
 
 
 def _listed(fleet: Fleet, database: str) -> int:
-    """Sessions of a database that the front ends know of at the old server."""
-    found = json.loads(fleet.command("sessions", "list", "--db", database, "--server", A, "--json"))
-    return int(found["total"])
+    """Sessions of a database that the front ends know of at the old server. Raises `ClientsFailed` when one is silent."""
+    found = sessions_at(_front_end(fleet), database, A)
+    if not found.is_whole:
+        raise ClientsFailed(f"not every front end said who is connected: {found.silent}")
+    return found.total
+
+
+def _front_end(fleet: Fleet) -> FrontEnd:
+    loaded = load(str(fleet.configuration))
+    assert loaded.configuration is not None
+    return loaded.configuration.front_end
 
 
 def _connected(fleet: Fleet) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,20 @@ class Gatepost(ServerProcess):
             time.sleep(POLL_SECONDS)
 
     def workers(self) -> list[int]:
-        """Process ids of its workers: the children of the supervisor that have been re-run as workers."""
+        """Process ids of its workers: the children of the supervisor, without the manager."""
+        return [child for child, line in self._children() if b"manager_process" not in line]
+
+    def manager(self) -> int | None:
+        """The process id of its manager, if it has one."""
+        return next((child for child, line in self._children() if b"manager_process" in line), None)
+
+    def _children(self) -> list[tuple[int, bytes]]:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(child) for child in children]
+        found = []
+        for child in children:
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                found.append((int(child), Path(f"/proc/{child}/cmdline").read_bytes()))
+        return found
 
 
 def gatepost_command(configuration: Path, *arguments: str, status: int | None = 0) -> str:
