@@ -109,6 +109,18 @@ class Script(ABC):
             self.poked.clear()
             await self.pause(self.chance.uniform(0, POKE_SECONDS), pokes=False)
 
+    async def rest(self, connection: Connection, seconds: float, *, pokes: bool = True) -> None:
+        """As `pause`, with an open connection, whose end is noticed at once as programs do. Raises `Ended`."""
+        event = self.poked if pokes else self.stopping
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (line := await connection.line_or(event)) is not None:
+                    if line.startswith(b"* BYE") or not line.startswith(b"* "):
+                        raise Ended(line.decode(errors="replace"))
+        if pokes and self.poked.is_set() and not self.stopping.is_set():
+            self.poked.clear()
+            await self.rest(connection, self.chance.uniform(0, POKE_SECONDS), pokes=False)
+
     @abstractmethod
     async def session(self, connection: Connection) -> bool:
         """Work on one connection; true when the server said to come back later. Raises `Ended`, TimeoutError."""
@@ -203,14 +215,14 @@ class ImapIdle(Imap):
                 heard = await connection.line_or(self.poked)
                 if heard is not None:
                     self._bye(heard)
-            await self.pause(0)
+            await self.rest(connection, 0)
             connection.send(b"DONE\r\n")
             answer, _ = await self.answer(connection, tag)
             if not answer.startswith(b"OK"):
                 self.refused(answer)
                 return True
             if await self.where(connection) == self.old and self.old:
-                await self.pause(LOOK_SECONDS, pokes=False)
+                await self.rest(connection, LOOK_SECONDS, pokes=False)
                 self.poked.set()
         connection.send(b"z LOGOUT\r\n")
         return False
@@ -233,7 +245,7 @@ class ImapBusy(Imap):
             server = await self.where(connection)
             if server is None:
                 return True
-            await self.pause(LOOK_SECONDS if server == self.old else self.task.think_seconds)
+            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
         connection.send(b"z LOGOUT\r\n")
         return False
 
@@ -275,7 +287,7 @@ class Pop3(Script):
                 self.note(What.SIGNED_IN)
         self.note(What.OK)
         for _ in range(3):
-            await self.pause(self.task.think_seconds)
+            await self.rest(connection, self.task.think_seconds)
             if self.stopping.is_set():
                 break
             if not await self._command(connection, "NOOP"):
@@ -312,7 +324,7 @@ class Http(Script):
             with suppress(ValueError):
                 server = str(json.loads(body).get("mailbox_server", ""))
             self.note(What.OK, server)
-            await self.pause(LOOK_SECONDS if server == self.old else self.task.think_seconds)
+            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
             if headers.get("connection", "").lower() == "close":
                 return False
         return False

@@ -374,7 +374,7 @@ def _kill(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[l
 
 
 def _listed(fleet: Fleet, database: str) -> int:
-    """Sessions of a database that the front ends know of at the old server. Raises `ClientsFailed` when one is silent."""
+    """Sessions of a database that the front ends list at the old server. Raises `ClientsFailed` when one is silent."""
     found = sessions_at(_front_end(fleet), database, A)
     if not found.is_whole:
         raise ClientsFailed(f"not every front end said who is connected: {found.silent}")
