@@ -27,10 +27,19 @@ AT_ONCE = 4
 SLOW_SECONDS = 0.05
 
 
+class EpochHomes(Homes):
+    """Both servers are told the epoch, as far as their protocols go."""
+
+    def change(self, front_end: Table, organization: Table) -> None:
+        super().change(front_end, organization)
+        for name in (A, B):
+            organization["servers"][name]["sign_in"]["send_epoch"] = True
+
+
 @pytest.fixture
 async def home(servers: Servers) -> AsyncIterator[Homes]:
     """A door before two servers that share a database's mail."""
-    with homes(servers, registry_age_seconds=1.0) as made:
+    with homes(servers, EpochHomes, registry_age_seconds=1.0) as made:
         yield made
         while Imap.everyone:
             Imap.everyone.pop().close()
@@ -138,6 +147,31 @@ async def test_a_killed_server_costs_nobody_an_error(home: Homes, registry: Sqli
         assert b"Retry-After" in head
         assert [line for line in web[B].heard if "POST" in line] == []
         assert home.door.process.events("imap.refused") == home.door.process.events("pop3.refused") == []
+
+
+async def test_dovecot_takes_the_epoch_and_a_referral_of_it_is_not_mine(home: Homes) -> None:
+    """Told by ID, it still believes the client's address. What it refers to (`nologin`, `host`) is not followed; the
+    client hears of a temporary fault. When the registry says where the database is, all is well."""
+    assert b"OK" in await imap(home, "alice")
+    assert b"OK" in await pop3(home, "alice")
+    async with asyncio.timeout(10):
+        while len(home.servers[A].sign_ins()) < 2:  # noqa: ASYNC110 - its log is written when it has time
+            await asyncio.sleep(0.05)
+    assert {told["rip"] for told in home.servers[A].sign_ins()} == {"127.0.0.1"}
+    accounts = home.servers[A].directory / "users"
+    text = accounts.read_text()
+    accounts.write_text(text.replace("::::::", "::::::nologin host=127.0.0.99"))
+    before = len(home.servers[A].sign_ins())
+    answer = await imap(home, "carol")
+    assert b" NO [UNAVAILABLE] " in answer
+    assert b"REFERRAL" not in answer
+    line = home.door.process.wait_for_event("imap.refused")
+    assert "REFERRAL" in line["reason"]
+    assert len(line["attempts"]) == 2
+    assert len(home.servers[A].sign_ins()) == before
+    await asyncio.to_thread(home.move)
+    await asyncio.sleep(0.5)
+    assert b"OK" in await imap(home, "carol")
 
 
 class SlowWay:
