@@ -160,6 +160,7 @@ async def test_a_hook_that_fails_stops_the_move_and_nobody_notices(home: Hooked)
         assert "the last move failed: promote of" in status
 
 
+@pytest.mark.parametrize("home", [False], indirect=True, ids=["by the command"])
 async def test_who_is_left_is_named(home: Hooked) -> None:
     """A client in the middle of an APPEND is let finish: the command says so with status 3, the move stands."""
     client = await Imap.sign_in(home.door, "alice")
@@ -190,6 +191,7 @@ async def test_a_server_is_drained_for_maintenance_and_comes_back(home: Hooked) 
     assert "2 imap" in said
 
 
+@pytest.mark.parametrize("home", [False], indirect=True, ids=["by the command"])
 async def test_directors_flush_and_kick(home: Hooked) -> None:
     """Of that server, that user alone; success means that the client's connection is closed."""
     alice, carol, bob = [await Imap.sign_in(home.door, user) for user in ("alice", "carol", "bob")]
