@@ -3,19 +3,21 @@
 # make tour      the same, tried by itself: each step says what is expected and what came
 # make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
 # make unit      only the fast tests
+# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol
 # make bench     this front door beside nginx, HAProxy and Dovecot, in one run
 # make clean     everything away that these commands made
 #
 # PYTHON=python3.13 chooses the interpreter of a new .venv (3.11 or later). GATEPOST_SKIP_PACKAGES=1: leave apt alone.
 
 PYTHON ?=
+PROVING_SESSIONS ?= 500
 BIN := .venv/bin
 SOURCES := src tests benchmarks
 export PYTHON
 # Children of the tests find the project's own commands first.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help install lab tour test lint types layers unit integration bench clean
+.PHONY: help install lab tour proving test lint types layers unit integration bench clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -47,6 +49,10 @@ unit: install
 
 integration: install
 	$(BIN)/python -m pytest tests/integration
+
+proving: install
+	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS)
+	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS) --kill
 
 bench: install
 	@scripts/install-runtime .cache/runtime
