@@ -96,7 +96,7 @@ async def test_another_name_in_a_members_certificate_is_refused(
     await road.close()
 
 
-def test_nothing_is_loaded_after_the_engine(secured_settings: EtcdSettings) -> None:
+def test_nothing_is_loaded_after_the_engine(secured_settings: EtcdSettings, tmp_path: Path) -> None:
     """A worker that has given up its rights may not be able to read this program's files any more."""
     script = """
         import asyncio, pickle, sys, uvloop
@@ -121,9 +121,11 @@ def test_nothing_is_loaded_after_the_engine(secured_settings: EtcdSettings) -> N
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=tmp_path,
         input=pickle.dumps(secured_settings),
         capture_output=True,
         timeout=60,
         check=True,
     )
     assert done.stdout.decode().split() == []
+    assert (tmp_path / "registry-known-CAS-01.json").is_file()
