@@ -13,6 +13,10 @@ from gatepost.activemanager.port import Move, Observation
 
 _ASKED = "asked of the manager: "
 _COPY = "copy of "
+REFUSED = "choice"
+"""The step at which a request ends that is not fulfilled: nothing was tried with the copy."""
+PROMOTING = "promote of "
+"""How the name of the step begins at which a copy itself failed."""
 
 
 def asked(reason: str) -> str:

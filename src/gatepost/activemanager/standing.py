@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gatepost.activemanager.asking import copy_service, failed_services, is_of_copy
+from gatepost.activemanager.asking import PROMOTING, REFUSED, copy_service, failed_services, is_of_copy
 from gatepost.activemanager.port import Dial, Move, Observation, RegistryView, ServerWord
 from gatepost.activemanager.selection import CopyFacts, Facts, Health
 from gatepost.organization.model import Database, DatabaseCopy
@@ -28,13 +28,13 @@ class CopyStanding:
     @property
     def status(self) -> str:
         """The source system's word for it, as far as it can be known from outside of the server: `Mounted` for the
-        active one; `ServiceDown` where its server fails; `Failed` where activating it failed; `Healthy` where its
+        active one; `ServiceDown` where its server fails; `Failed` where it could not be promoted; `Healthy` where its
         server answers; `Passive` where nobody looks."""
         if self.failed:
             return "ServiceDown"
         if self.active:
             return "Mounted"
-        if self.note is not None and not self.note.healthy:
+        if self._fault.startswith(PROMOTING):
             return "Failed"
         return "Healthy" if self.seen else "Passive"
 
@@ -43,9 +43,16 @@ class CopyStanding:
         """In words: what was observed of it."""
         if self.failed:
             return ", ".join(f"{service} fails ({reason})" for service, reason in self.failed.items())
-        if self.note is not None and not self.note.healthy:
-            return f"the last move failed: {self.note.reason}"
+        if self._fault:
+            return f"the last move failed: {self._fault}"
         return "healthy" if self.seen else "not observed"
+
+    @property
+    def _fault(self) -> str:
+        """Why the last move to it came to nothing; not that it was refused before anything was tried."""
+        if self.active or self.note is None or self.note.healthy or self.note.reason.startswith(f"{REFUSED}: "):
+            return ""
+        return self.note.reason
 
 
 def copies_of(database: Database, view: RegistryView) -> list[CopyStanding]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from gatepost.activemanager.asking import PROMOTING, REFUSED
 from gatepost.activemanager.port import Move
 from gatepost.configuration.manager_settings import HookKind
 
@@ -148,7 +149,7 @@ def steps_of(plan: Plan) -> Steps:
     result = yield from _hook(plan, HookKind.PROMOTE, move.target)
     if result.fault is not None:
         now = replace(plan, begun=move)
-        return replace((yield from _given_up(now, f"promote of {move.target}", result)), tried=True)
+        return replace((yield from _given_up(now, f"{PROMOTING}{move.target}", result)), tried=True)
     result = yield from _persistently(Activate(move.database, move.target, move.epoch))
     if result.fault is not None:
         # Whoever was faster has the last word; what is stale has ended in the registry already.
@@ -164,7 +165,7 @@ def steps_back(plan: Plan) -> Steps:
 def steps_refused(move: Move, why: str) -> Steps:
     """The dialogue for a request that is not fulfilled."""
     yield from _persistently(End(move.database, move))
-    return Outcome(False, "choice", why)
+    return Outcome(False, REFUSED, why)
 
 
 def _giving_up(plan: Plan) -> list[tuple[HookKind, str]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gatepost.access.tls import client_context
 from gatepost.activemanager import hooks
-from gatepost.activemanager.asking import asked, copy_service, is_asked
+from gatepost.activemanager.asking import REFUSED, asked, copy_service, is_asked
 from gatepost.activemanager.port import Move, Observation, Registry, RegistryUnavailable, RegistryView, StaleEpoch
 from gatepost.activemanager.selection import Candidate, Lag, rank
 from gatepost.activemanager.standing import facts_of, move_in_words
@@ -187,13 +187,16 @@ class _Request:
                 self._say(f"the manager goes on with it: {standing.reason}")
             self._taken = True
         elif now - began >= TAKEN_SECONDS:
-            raise MoveFailed(f"no manager took it up within {TAKEN_SECONDS:g} s; nothing was changed")
+            raise MoveFailed(
+                f"no manager took it up within {TAKEN_SECONDS:g} s (is it busy with other moves?); nothing was changed"
+            )
         return None
 
     def _look_for_answer(self, view: RegistryView, now: float) -> None:
         note = view.observed.get((self._move.target, copy_service(self._move.database)))
         if note is not None and note != self._before and not note.healthy:
-            raise MoveFailed(f"{self._move.database} was not moved, the manager says: {note.reason}")
+            reason = note.reason.removeprefix(f"{REFUSED}: ")
+            raise MoveFailed(f"{self._move.database} was not moved, the manager says: {reason}")
         self._gone_since = now if self._gone_since is None else self._gone_since
         if now - self._gone_since >= GONE_SECONDS:
             raise MoveFailed(f"{self._move.database} was not moved; the manager's log says why (manager.move_failed)")

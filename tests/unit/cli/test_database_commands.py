@@ -7,7 +7,7 @@ import json
 import pytest
 from moving_stage import Commands, session
 
-from gatepost.activemanager.asking import asked
+from gatepost.activemanager.asking import asked, copy_service
 from gatepost.activemanager.port import Dial, Move, Observation, ServerWord
 from gatepost.routing.decision import ActiveCopy
 from gatepost.service import moving
@@ -287,6 +287,29 @@ def test_status_shows_word_and_observed_health_apart(commands: Commands) -> None
         ("MBX-03", "up", True),
     ]
     assert "manager: none holds the lease" in commands.run("database", "status")[1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "health"),
+    [
+        ("promote of MBX-02: no disk", "Failed", "the last move failed: promote of MBX-02: no disk"),
+        ("demote of MBX-01: no route", "Passive", "the last move failed: demote of MBX-01: no route"),
+        ("choice: the copy is blocked from activation", "Passive", "not observed"),
+    ],
+)
+def test_what_came_of_the_last_move_to_a_copy(commands: Commands, reason: str, status: str, health: str) -> None:
+    """A copy has failed where it could not be promoted, not where another server's hook failed or it was refused."""
+    with commands.manager() as lease:
+        commands.registry.observe([Observation("MBX-02", copy_service("DB01"), False, 1.0, reason)], lease)
+    told = json.loads(commands.run("database", "status", "DB01", "--json")[1])
+    (copy,) = [copy for copy in told["databases"][0]["copies"] if copy["server"] == "MBX-02"]
+    assert (copy["status"], copy["health"]) == (status, health)
+
+
+def test_a_refusal_is_said_without_the_step(commands: Commands) -> None:
+    with commands.manager(lambda _: "choice: imap has not been seen well yet"):
+        err = commands.run("database", "move", "DB01")[2]
+    assert err == "gatepost: DB01 was not moved, the manager says: imap has not been seen well yet\n"
 
 
 def test_status_asks_the_lag_hooks(commands: Commands) -> None:
