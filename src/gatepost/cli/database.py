@@ -14,6 +14,7 @@ from gatepost.activemanager.selection import Lag
 from gatepost.activemanager.standing import CopyStanding, copies_of, move_in_words, ordered
 from gatepost.cli.database_move import move
 from gatepost.cli.options import Stores, config_option, open_stores
+from gatepost.configuration.manager_settings import HookKind
 from gatepost.organization.model import Database
 from gatepost.routing.decision import ActiveCopy
 
@@ -210,10 +211,25 @@ def dial(database: str, dial: str | None, config: str) -> None:
     lossless: none; good: 6; best: 12, and a copy whose lag is unknown. The units are those of the lag hook.
     """
     stores = open_stores(config)
-    stores.require_database(database)
+    found = stores.configuration.organization.databases[stores.require_database(database)]
     if dial is not None:
         stores.registry.set_dial(database, DIALS[dial])
+        _warn_of_unmeasured(stores, found, DIALS[dial])
     click.echo(f"{database}: {stores.registry.view().dials.get(database, Dial.GOOD_AVAILABILITY)}")
+
+
+def _warn_of_unmeasured(stores: Stores, database: Database, dial: Dial) -> None:
+    """What is lossless must be measured; an operator should not learn that on the day of the failure."""
+    settings = stores.configuration.front_end.manager
+    unmeasured = [
+        c.server for c in ordered(database) if settings is None or settings.hook(HookKind.LAG, c.server) is None
+    ]
+    if dial is Dial.LOSSLESS and unmeasured:
+        click.echo(
+            f"warning: no lag hook is configured for {', '.join(unmeasured)}: where the manager has none either, "
+            f"no failure makes a copy of {database.name} there active",
+            err=True,
+        )
 
 
 def _require_copy(stores: Stores, database: str, server: str) -> None:

@@ -47,15 +47,18 @@ class Operator:
         return read_password(from_stdin=False, file=None)
 
 
-_FILES = (
-    click.option(
-        "--config",
+def _config_option(*names: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        *names,
         metavar="FILE",
         envvar=CONFIGURATION_VARIABLE,
         default=DEFAULT_CONFIGURATION,
         show_default=True,
         help=f"The front end's configuration; also by the environment variable {CONFIGURATION_VARIABLE}.",
-    ),
+    )
+
+
+_FILES = (
     click.option(
         "--organization",
         metavar="FILE",
@@ -73,8 +76,8 @@ def with_options(function: _Command, options: Sequence[Callable[[_Command], _Com
 
 
 def file_options(function: _Command) -> _Command:
-    """Adds `config`, `organization` and `server`: what a `Session` is made from."""
-    return with_options(function, _FILES)
+    """Adds `config`, `organization` and `server`: what a `Session` is made from. `-c` is left to the shell's own."""
+    return with_options(function, (_config_option("--config"), *_FILES))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs: one array.")
@@ -121,11 +124,11 @@ def as_json_text(things: Sequence[Thing]) -> str:
 
 
 def work_options(function: _Command) -> _Command:
-    """Adds the options of `file_options` as one parameter `work`."""
+    """Adds the options of `file_options`, with the `-c` that other commands have, as one parameter `work`."""
 
     def wrapped(*args: object, config: str, organization: str | None, server: str | None, **options: object) -> object:
         return function(*args, work=Work(config, organization, server), **options)
 
     wrapped.__doc__, wrapped.__name__ = function.__doc__, function.__name__
     wrapped.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    return file_options(wrapped)
+    return with_options(wrapped, (_config_option("-c", "--config"), *_FILES))

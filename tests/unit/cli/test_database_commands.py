@@ -341,6 +341,15 @@ def test_the_dial(commands: Commands, word: str, dial: Dial) -> None:
     assert commands.run("database", "dial", "DB01", "none")[0] == 2
 
 
+def test_a_dial_that_nothing_can_keep_is_warned_of(commands: Commands) -> None:
+    """Without a lag hook no copy is known to lack nothing, and the database would stay down."""
+    warning = commands.run("database", "dial", "DB01", "lossless")[2]
+    assert "warning: no lag hook is configured for MBX-01, MBX-02, MBX-03" in warning
+    assert commands.run("database", "dial", "DB01", "good")[2] == ""
+    commands.add_hooks(lag="print(0)")
+    assert commands.run("database", "dial", "DB01", "lossless")[2] == ""
+
+
 # Servers
 
 
@@ -398,7 +407,8 @@ def test_the_list_of_servers_has_word_and_health(commands: Commands) -> None:
     commands.registry.set_word("MBX-02", ServerWord.MAINTENANCE)
     with commands.manager() as lease:
         commands.registry.observe([Observation("MBX-01", "imap", False, 1.0, "silent")], lease)
-        rows = {row["Name"]: row for row in json.loads(commands.run("server", "list", "--json")[1])}
+        output = commands.run("server", "list", "--json", "-c", str(commands.path))[1]
+        rows = {row["Name"]: row for row in json.loads(output)}
     assert (rows["MBX-01"]["State"], rows["MBX-01"]["Health"]) == ("up", "imap fails (silent)")
     assert (rows["MBX-02"]["State"], rows["MBX-02"]["Health"]) == ("maintenance", None)
     assert rows["CAS-01"]["State"] is None
