@@ -126,7 +126,7 @@ class MailReach:
         """The epoch may have changed: nobody waits for the server that had the database before."""
         if self._door.is_current(self._database, self._epoch):
             return
-        if self._turn is not None:
+        if self._turn is not None and not self._turn.done():
             self._door.turns.withdraw(self._server, self._user.name, self._turn)
         if self.server_leg is not None:
             self.server_leg.give_up()

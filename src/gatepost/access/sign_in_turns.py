@@ -39,11 +39,11 @@ class SignInTurns:
         """Who found no room to wait, or gave way to a user who has fewer."""
 
     def enter(self, server: str) -> bool:
-        """Whether it is your turn at once; then `leave` must follow. While others wait it is not."""
+        """Whether it is your turn at once; then `leave` must follow. While others wait all turns are taken."""
         found = self._servers.get(server)
         if found is None:
             found = self._servers[server] = _Server(self.waiting_limit)
-        if found.used >= self.limit or found.queue:
+        if found.used >= self.limit:
             return False
         found.used += 1
         return True

@@ -358,6 +358,38 @@ async def test_those_who_wait_for_a_server_that_hangs_go_on_when_the_database_mo
         assert s.door.turns.under_way == s.door.turns.waiting == 0
 
 
+async def behind_others(s: Stage) -> asyncio.Future[bytes]:
+    """A sign-in that waits behind those of other databases, which have all turns."""
+    assert all(s.door.turns.enter(OLD) for _ in range(3))
+    _, answer = await come(s)
+    await until(lambda: s.door.turns.waiting == 1)
+    return answer
+
+
+async def test_who_waits_behind_others_goes_on_when_the_database_moves() -> None:
+    """Theirs stay where they are, at a server that hangs."""
+    async with stage(STORM) as s:
+        answer = await behind_others(s)
+        set_view(s, NEW, 2)
+        assert b"MBX-02" in await answer
+        assert (s.door.turns.under_way, s.door.turns.waiting) == (3, 0)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_turn_that_comes_just_as_the_database_moves_is_given_back(told: bool) -> None:
+    """Once, whichever of the two the sign-in hears of first."""
+    async with stage(STORM) as s:
+        answer = await behind_others(s)
+        s.door.turns.leave(OLD)
+        assert s.door.turns.waiting == 0
+        if told:
+            set_view(s, NEW, 2)
+        else:
+            s.router.set_view(s.view(NEW, 2))
+        assert b"MBX-02" in await answer
+        assert s.door.turns.under_way == 2
+
+
 async def test_clients_that_leave_while_they_wait_leave_nothing_behind() -> None:
     async with stage(STORM) as s:
         answers = await hang(s, 8)
