@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 from doors import Servers, start
+from etcd_kit import etcd_node  # noqa: F401 - a fixture
+from manager_kit import MakeStage, make_stage  # noqa: F401 - a fixture
 from service_kit import until
 from two_homes import MOVES, STAYS, USERS, A, B, Homes, Imap
 
 from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.load import load
+from gatepost.lab.servers.gatepost import gatepost_command
 from gatepost.lab.toml_text import Table
 from gatepost.service.operators import ask, socket_path
 
@@ -203,3 +206,20 @@ async def test_directors_flush_and_kick(home: Hooked) -> None:
     await home.command("director", "flush", A, "--yes")
     assert (await carol.last_words())[-1].startswith(b"* BYE")
     assert b"OK" in await bob.ask("NOOP")
+
+
+def test_a_manager_elsewhere_is_asked_by_etcd(make_stage: MakeStage, etcd_node: object) -> None:  # noqa: F811
+    """No connection leads from the command to the manager but the registry: its answer comes back the same way."""
+    stage = make_stage(etcd_node)
+    script = stage.folder / "promote.py"
+    script.write_text("import sys\nsys.exit('no space left') if sys.argv[1] == 'DB01' else None\n")
+    hook = {"command": [sys.executable, "-I", "-S", str(script), "{database}"]}
+    stage.manager = {"hooks": {"promote": hook, "demote": {"command": ["/bin/true"]}}}
+    stage.begin(2)
+    path = stage.folder / "gatepost.toml"
+    said = gatepost_command(path, "database", "move", "DB01", status=1)
+    assert f"the manager says: promote of {stage.names['B']}: exit status 1: no space left" in said
+    assert (stage.active("DB01").epoch, dict(stage.registry.view().moves)) == (1, {})
+    gatepost_command(path, "database", "move", "DB02", "--wait")
+    stage.wait_active("B", 2, database="DB02")
+    assert stage.registry.history("DB02")[-1].holder == stage.registry.view().manager.holder  # type: ignore[union-attr]

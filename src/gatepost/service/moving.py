@@ -186,17 +186,22 @@ class _Request:
             if not self._taken:
                 self._say(f"the manager goes on with it: {standing.reason}")
             self._taken = True
+            self._refuse_by_note(view, "; it cannot be undone and stands: sign-ins wait, and the manager tries again")
         elif now - began >= TAKEN_SECONDS:
             raise MoveFailed(
                 f"no manager took it up within {TAKEN_SECONDS:g} s (is it busy with other moves?); nothing was changed"
             )
         return None
 
-    def _look_for_answer(self, view: RegistryView, now: float) -> None:
+    def _refuse_by_note(self, view: RegistryView, stands: str = "") -> None:
+        """Raise `MoveFailed` when the manager has said what was wrong."""
         note = view.observed.get((self._move.target, copy_service(self._move.database)))
         if note is not None and note != self._before and not note.healthy:
             reason = note.reason.removeprefix(f"{REFUSED}: ")
-            raise MoveFailed(f"{self._move.database} was not moved, the manager says: {reason}")
+            raise MoveFailed(f"{self._move.database} was not moved, the manager says: {reason}{stands}")
+
+    def _look_for_answer(self, view: RegistryView, now: float) -> None:
+        self._refuse_by_note(view)
         self._gone_since = now if self._gone_since is None else self._gone_since
         if now - self._gone_since >= GONE_SECONDS:
             raise MoveFailed(f"{self._move.database} was not moved; the manager's log says why (manager.move_failed)")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,10 @@ class Commands:
 
     @contextmanager
     def manager(self, decide: Callable[[Move], str] = lambda _: "") -> Iterator[Lease]:
-        """Plays a manager that takes requests up; what `decide` answers is why one came to nothing."""
+        """Plays a manager that takes requests up; what `decide` answers is why one came to nothing.
+
+        "deaf": it does not look. What begins with "stands: " cannot be undone: the manager's own move stays.
+        """
         lease = self.registry.take_lease(MANAGER, "CAS-02/7/abc", 60.0)
         assert lease is not None
         ended = threading.Event()
@@ -139,6 +143,9 @@ class Commands:
                 if fault == "deaf":
                     continue
                 self.registry.end_move(move.database, lease)
+                if fault.startswith("stands: "):
+                    self.registry.begin_move(replace(move, reason="manager's term 1: an operator asked for it"), lease)
+                    fault = fault.removeprefix("stands: ")
                 if fault:
                     seen = Observation(move.target, copy_service(move.database), False, time.time(), fault)
                     self.registry.observe([seen], lease)

@@ -102,6 +102,15 @@ def test_a_managers_refusal_is_said_with_its_reason(commands: Commands) -> None:
     assert commands.registry.view().active["DB01"].epoch == 1
 
 
+def test_a_managers_move_that_cannot_be_undone_is_said_at_once(commands: Commands) -> None:
+    """It stays in the registry, and the operator must know that sign-ins wait."""
+    with commands.manager(lambda _: "stands: promote of MBX-02: exit status 7"):
+        status, _, err = commands.run("database", "move", "DB01")
+    assert status == 1
+    assert "the manager says: promote of MBX-02: exit status 7; it cannot be undone and stands: sign-ins wait" in err
+    assert commands.registry.view().moves["DB01"].reason.startswith("manager's term 1")
+
+
 def test_a_request_that_no_manager_takes_up_is_withdrawn(
     commands: Commands,
     monkeypatch: pytest.MonkeyPatch,
