@@ -222,14 +222,18 @@ class FrontDoor:
     def counters(self) -> dict[str, int]:
         """What happened since the worker's start, and what happens now, as numbers."""
         parking, turns = self._parking, self._turns
-        return self._http.counters() | self.health.counters() | {
-            "parked": len(parking),
-            "parked.refused": parking.refused,
-            "sign_ins.under_way": turns.under_way,
-            "sign_ins.waiting": turns.waiting,
-            "sign_ins.refused": turns.refused,
-            "registry.stale_seconds": round(self._router.age.stale_seconds),
-        }
+        return (
+            self._http.counters()
+            | self.health.counters()
+            | {
+                "parked": len(parking),
+                "parked.refused": parking.refused,
+                "sign_ins.under_way": turns.under_way,
+                "sign_ins.waiting": turns.waiting,
+                "sign_ins.refused": turns.refused,
+                "registry.stale_seconds": round(self._router.age.stale_seconds),
+            }
+        )
 
     def _doors(self) -> list[MailDoor | HttpDoor]:
         return [*self._mail.values(), self._http]
