@@ -87,7 +87,7 @@ def version(server: str) -> str:
 
 @dataclass
 class Ports:
-    """Who listens where. Standard ports if they can be had, else high ones, else any free one; `notes` say so, a line a machine."""
+    """Who listens where. Standard ports if they can be had, else high ones, else any free one; `notes` say so."""
 
     front: dict[str, dict[str, int]] = field(default_factory=dict)
     mail: dict[str, MailPorts] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Ports:
 
 
 def choose_ports(*, root: bool, can: Callable[[str, int], bool] = can_listen) -> Ports:
-    """Ports for every server of the figure. A busy one is replaced and noted."""
+    """Ports for every server of the figure. Busy ones are replaced, and noted in a line for each machine."""
     ports = Ports()
     replaced: dict[str, dict[int, int]] = {}
 
