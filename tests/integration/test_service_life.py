@@ -224,11 +224,18 @@ def test_endpoint_moves_to_another_port(service: Service) -> None:
 
 
 def test_broken_file_keeps_the_old_configuration(service: Service) -> None:
-    """SIGHUP with a bad file: each finding is logged, the service goes on as before, the next good file is taken."""
+    """SIGHUP with a bad file: each finding is logged, as bad as it is, and the service goes on as before.
+
+    The next good file is taken.
+    """
     service.start()
-    service.write(broken='[servers.MBX-02]\nsite = "nowhere"\nroles = ["mailbox"]\n')
+    before = len(service.events("configuration.finding"))
+    lone = '[databases.LONE]\ncopies = [{ server = "MBX-01" }]\n'
+    service.write(broken='[servers.MBX-02]\nsite = "nowhere"\nroles = ["mailbox"]\n' + lone)
     assert service.reload()["event"] == "configuration.rejected"
-    assert any("nowhere" in e["finding"] for e in service.events("configuration.finding"))
+    found = {e["finding"]: e["level"] for e in service.events("configuration.finding")[before:]}
+    assert [level for text, level in found.items() if "nowhere" in text] == ["error"]
+    assert [level for text, level in found.items() if "LONE" in text] == ["warning"]
     assert Line(service.ports["imap"]).ask("version") == "1"
     service.write()
     assert service.reload() | {"version": 0} == service.event("configuration.reloaded") | {"version": 0}
