@@ -197,7 +197,8 @@ def test_a_site_that_is_reached_through_a_peer_only(sites: Sites, front_end: str
     def there() -> set[tuple[str, str, str]]:
         """Sessions that the front ends of asia had since."""
         new = [entry for name in ARRAY for entry in sites.front_ends[name].events()[before[name] :]]
-        return {(e["event"], e["user"], e["server"]) for e in new if e["event"] in {"imap.session", "pop3.session"}}
+        sessions = [e for e in new if e["event"] in {"imap.session", "pop3.session"}]
+        return {(e["event"], e.get("user", ""), e.get("server", "")) for e in sessions}  # lines that count have none
 
     expected = {(event, user, "MBX-23") for event in ("imap.session", "pop3.session")}
     wait_until(lambda: expected <= there(), 5.0, "both sessions at front ends of asia")
@@ -253,7 +254,9 @@ def test_a_wrong_password_is_refused_where_the_user_signs_in_not_where_the_mailb
     answer = imap_visit(sites.place("CAS-02", "imaps"), sites.context, f"carol@{DOMAIN}", "wrong")
     assert "AUTHENTICATIONFAILED" in answer.text
     sessions = [entry for name in ARRAY for entry in sites.front_ends[name].events("imap.session")]
-    assert [entry for entry in sessions if entry["outcome"] == "refused" and entry["user"] == f"carol@{DOMAIN}"] == []
+    assert [
+        entry for entry in sessions if entry.get("outcome") == "refused" and entry["user"] == f"carol@{DOMAIN}"
+    ] == []
 
 
 def test_four_front_ends_use_one_organization(sites: Sites) -> None:

@@ -16,8 +16,8 @@ from doors import missing
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.process import ServerMissing
 
-TOUR_SECONDS = 60.0
-"""The promise; the tour itself says how long it took."""
+TOUR_SECONDS = 100.0
+"""Some 40 s on two idle cores; a machine that is busy with other work takes three times as long."""
 LAB_SECONDS = 60.0
 """From the command to its prompt."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import resource
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from service_kit import ADDRESS, PATIENCE_SECONDS, Line, Service, is_running, until
 
+from gatepost.cli.main import run
 from gatepost.lab.servers.process import free_ports
 
 _numbers = itertools.count(1)
@@ -223,12 +225,40 @@ def test_endpoint_moves_to_another_port(service: Service) -> None:
     until(lambda: refused(old_port), "refusal at the old port")
 
 
-def test_broken_file_keeps_the_old_configuration(service: Service) -> None:
-    """SIGHUP with a bad file: each finding is logged, the service goes on as before, the next good file is taken."""
+def test_the_status_command_asks_the_running_front_end(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its workers by pid and sessions; afterwards it is said not to run."""
+    service.settings["workers"] = 2
+    service.write()
     service.start()
-    service.write(broken='[servers.MBX-02]\nsite = "nowhere"\nroles = ["mailbox"]\n')
+    assert service.process is not None
+    session = Line(service.ports["imap"])
+    assert session.ask("here") == "here"
+    arguments = ["status", "--json", "-c", str(service.folder / "gatepost.toml")]
+    assert run(arguments) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["server"], found["pid"], found["version"]) == ("CAS-01", service.process.pid, 1)
+    assert [worker["pid"] for worker in found["workers"]] == service.workers()
+    assert [worker["state"] for worker in found["workers"]] == ["ready", "ready"]
+    assert sum(worker["counters"]["sessions"] for worker in found["workers"]) == 1
+    assert run(["status", "--all", *arguments[2:]]) == 0
+    assert capsys.readouterr().out.startswith(f"CAS-01: pid {service.process.pid}, ")
+    service.stop()
+    assert run(arguments) == 1
+
+
+def test_broken_file_keeps_the_old_configuration(service: Service) -> None:
+    """SIGHUP with a bad file: each finding is logged, as bad as it is, and the service goes on as before.
+
+    The next good file is taken.
+    """
+    service.start()
+    before = len(service.events("configuration.finding"))
+    lone = '[databases.LONE]\ncopies = [{ server = "MBX-01" }]\n'
+    service.write(broken='[servers.MBX-02]\nsite = "nowhere"\nroles = ["mailbox"]\n' + lone)
     assert service.reload()["event"] == "configuration.rejected"
-    assert any("nowhere" in e["finding"] for e in service.events("configuration.finding"))
+    found = {e["finding"]: e["level"] for e in service.events("configuration.finding")[before:]}
+    assert [level for text, level in found.items() if "nowhere" in text] == ["error"]
+    assert [level for text, level in found.items() if "LONE" in text] == ["warning"]
     assert Line(service.ports["imap"]).ask("version") == "1"
     service.write()
     assert service.reload() | {"version": 0} == service.event("configuration.reloaded") | {"version": 0}

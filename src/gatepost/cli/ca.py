@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,8 +69,7 @@ def init(directory: Path, name: str, domains: tuple[str, ...]) -> None:
     except ValueError as error:
         raise click.ClickException(f"no CA: {error}") from error
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(key, pair.private_key, secret=True)
-    _write(certificate, pair.certificate, secret=False)
+    _write({key: pair.private_key, certificate: pair.certificate}, secret=key)
     click.echo(f"Made {certificate} and {key}.")
     click.echo(f"Keep {key.name} here and safe. Copy {certificate.name} to every front end, and write there:\n")
     click.echo(f'    organization_ca = "{certificate.name}"        # in [front_end], with its path\n')
@@ -127,6 +128,10 @@ def show(files: tuple[Path, ...]) -> None:
             click.echo(f"{file}: {error}", err=True)
             faulty = True
             continue
+        except click.ClickException as error:
+            click.echo(error.message, err=True)
+            faulty = True
+            continue
         for certificate in found:
             _show(file, certificate)
     if faulty:
@@ -156,9 +161,8 @@ def _make(
     except BadAuthority as error:
         raise click.ClickException(str(error)) from error
     certificate.parent.mkdir(parents=True, exist_ok=True)
-    if renewed is None:
-        _write(key, pair.private_key, secret=True)
-    _write(certificate, pair.certificate, secret=False)
+    new = {certificate: pair.certificate}
+    _write(new | {key: pair.private_key} if renewed is None else new, secret=key)
     if renewed is not None:
         click.echo(f"Made {certificate} anew, good for {days} days.")
         click.echo(f"Copy it to {name} over the old one, then reload: kill -HUP, or systemctl reload gatepost.")
@@ -212,17 +216,38 @@ def _files(directory: Path, word: str) -> tuple[Path, Path]:
 
 
 def _read(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(MAX_FILE_BYTES)
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_FILE_BYTES)
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _write(file: Path, content: bytes, *, secret: bool) -> None:
-    """Put `content` there in one step; a secret one is never readable by others, not even for a moment."""
-    temporary = file.with_name(f".{file.name}.new")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+def _write(contents: Mapping[Path, bytes], *, secret: Path) -> None:
+    """Put all files there, each in one step and the first only when all are written: they belong together.
+
+    `secret` is never readable by others, not even for a moment. Raises `click.ClickException`.
+    """
+    made: dict[Path, Path] = {}
+    file, changed = secret, "nothing was changed"
+    try:
+        for file, content in contents.items():
+            made[file] = file.with_name(f".{file.name}.new")
+            _write_new(made[file], content, 0o600 if file == secret else 0o644)
+        for file, temporary in made.items():
+            temporary.replace(file)
+            changed = f"{file} is new already"
+    except OSError as error:
+        for temporary in made.values():
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}; {changed}") from error
+
+
+def _write_new(file: Path, content: bytes, mode: int) -> None:
+    file.unlink(missing_ok=True)
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as opened:
         opened.write(content)
         opened.flush()
         os.fsync(opened.fileno())
-    temporary.replace(file)

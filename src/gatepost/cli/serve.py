@@ -6,11 +6,11 @@ import asyncio
 
 import click
 
+from gatepost.cli.options import config_option
+
 
 @click.command()
-@click.option(
-    "-c", "--config", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="The configuration file."
-)
+@config_option
 @click.option("--server", metavar="NAME", help="Which server of the organization this is; else front_end.server.")
 @click.option("--workers", type=click.IntRange(1, 256), help="Worker processes; else front_end.workers.")
 def command(config: str, server: str | None, workers: int | None) -> None:

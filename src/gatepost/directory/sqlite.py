@@ -42,6 +42,7 @@ SCHEMA = Schema(
         CREATE INDEX addresses_of_user ON addresses (user);
         """,
     ),
+    made_by="gatepost user add",
 )
 """`protocols` are their words with spaces between; `changed` is in seconds since 1970. Names are canonical."""
 

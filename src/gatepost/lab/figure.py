@@ -120,15 +120,16 @@ class Ports:
 
 
 def choose_ports(*, root: bool, can: Callable[[str, int], bool] = can_listen) -> Ports:
-    """Ports for every server of the figure. A busy one is replaced and noted."""
+    """Ports for every server of the figure. Busy ones are replaced, and noted in a line for each machine."""
     ports = Ports()
+    replaced: dict[str, dict[int, int]] = {}
 
     def choose(server: str, address: str, wanted: int) -> int:
         first = wanted if root else wanted + HIGH_PORT
         if can(address, first):
             return first
         other = wanted + HIGH_PORT if root and can(address, wanted + HIGH_PORT) else free_ports(address, 1)[0]
-        ports.notes.append(f"{server}: {address} port {first} is busy or not allowed, {other} is taken instead")
+        replaced.setdefault(f"{server}: {address}", {})[first] = other
         return other
 
     for server, (_, address) in FRONT_ENDS.items():
@@ -137,7 +138,15 @@ def choose_ports(*, root: bool, can: Callable[[str, int], bool] = can_listen) ->
         if server not in WEB_ONLY:
             ports.mail[server] = MailPorts(*(choose(server, address, port) for port in MailPorts()))
         ports.web[server] = choose(server, address, FRONT_PORTS["https"])
+    ports.notes += [_note(machine, found) for machine, found in replaced.items()]
     return ports
+
+
+def _note(machine: str, replaced: dict[int, int]) -> str:
+    """The line for the ports of one machine that could not be had."""
+    wanted, taken = (", ".join(map(str, ports)) for ports in (replaced.keys(), replaced.values()))
+    busy, instead = ("port {} is", "{} is") if len(replaced) == 1 else ("ports {} are", "{} are")
+    return f"{machine} {busy.format(wanted)} busy or not allowed, {instead.format(taken)} taken instead"
 
 
 def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:

@@ -22,11 +22,12 @@ LOAD_SECONDS = 120.0
 
 
 class Invalid(ValueError):
-    """The configuration cannot be used. One text a finding in `findings`."""
+    """The configuration cannot be used. One text a finding in `findings`; `warnings` are those that are no reason."""
 
-    def __init__(self, findings: list[str]) -> None:
+    def __init__(self, findings: list[str], warnings: frozenset[str] = frozenset()) -> None:
         super().__init__("\n".join(findings))
         self.findings = findings
+        self.warnings = warnings
 
 
 @dataclass(frozen=True)
@@ -71,4 +72,5 @@ async def load(path: str, server: str | None, version: int) -> Loaded:
     outcome = pickle.loads(output)  # noqa: S301 - our own program, started by us, with our rights
     if isinstance(outcome, Loaded):
         return outcome
-    raise Invalid(list(outcome))
+    findings, warnings = outcome
+    raise Invalid(findings, warnings)

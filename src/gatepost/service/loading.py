@@ -23,7 +23,8 @@ def load_for_service(path: str, server: str | None, version: int) -> Loaded:
     loaded = load(path, server=server, now=datetime.now(UTC), mode_of=file_mode)
     texts = [str(finding) for finding in loaded.findings]
     if loaded.configuration is None:
-        raise Invalid(texts or [f"{path} cannot be used"])
+        warnings = frozenset(str(finding) for finding in loaded.findings if not finding.is_error)
+        raise Invalid(texts or [f"{path} cannot be used"], warnings)
     check_key_pair(loaded.configuration)
     return Loaded(replace(loaded.configuration, version=version), tuple(texts))
 
@@ -43,11 +44,11 @@ def check_key_pair(configuration: Configuration) -> None:
 def main() -> None:
     """Writes `Loaded`, or the findings of `Invalid`."""
     path, server, version = sys.argv[1:]
-    outcome: Loaded | list[str]
+    outcome: Loaded | tuple[list[str], frozenset[str]]
     try:
         outcome = load_for_service(path, server or None, int(version))
     except Invalid as fault:
-        outcome = fault.findings
+        outcome = fault.findings, fault.warnings
     sys.stdout.buffer.write(pack(outcome))
 
 

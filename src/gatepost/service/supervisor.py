@@ -40,7 +40,11 @@ MIN_OPEN_FILES = 65_536
 
 
 class CannotStart(RuntimeError):
-    """The service cannot start. The message has a line for each reason, with its remedy."""
+    """The service cannot start. The message has a line for each reason, with its remedy; some are only `warnings`."""
+
+    def __init__(self, message: str, warnings: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.warnings = warnings
 
 
 class Supervisor:
@@ -106,7 +110,9 @@ class Supervisor:
             user = loaded.configuration.front_end.user
             if user:
                 privileges.check_can_become(privileges.account(user))
-        except (handing_over.Invalid, privileges.PrivilegeError) as fault:
+        except handing_over.Invalid as fault:
+            raise CannotStart(str(fault), fault.warnings) from fault
+        except privileges.PrivilegeError as fault:
             raise CannotStart(str(fault)) from fault
         return loaded
 
@@ -235,8 +241,10 @@ class Supervisor:
                 self._reopen_log(self._loaded)
                 # The same configuration again, for the sake of the log file.
                 self._fleet.reload(lambda slot: self._reload_message(slot, NO_CHANGE))
+                warnings = fault.warnings if isinstance(fault, CannotStart) else frozenset()
                 for line in str(fault).splitlines():
-                    self._log.error("configuration.finding", finding=line)
+                    say = self._log.warning if line in warnings else self._log.error
+                    say("configuration.finding", finding=line)
                 self._log.error("configuration.rejected", version=self._loaded.configuration.version)
             else:
                 await self._apply(loaded, change)

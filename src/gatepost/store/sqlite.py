@@ -54,6 +54,8 @@ class Schema:
     what: str
     application_id: int
     migrations: tuple[str, ...]
+    made_by: str = "gatepost serve"
+    """The command that makes a missing file, for the remedy."""
 
     @property
     def version(self) -> int:
@@ -96,7 +98,7 @@ def open_for_writing(path: str, schema: Schema, busy_seconds: float = WRITE_BUSY
         try:
             _make_file(path)
         except OSError as error:
-            raise StoreUnavailable(f"{path}: {error.strerror}") from error
+            raise StoreUnavailable(f"{path}: {_missing(path, schema, error) or error.strerror}") from error
         connection = _configured(path, busy_seconds)
         try:
             connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}; PRAGMA foreign_keys = ON")
@@ -193,7 +195,7 @@ class Store:
         try:
             status = os.stat(self.path)  # noqa: PTH116 - called ten times a second
         except FileNotFoundError as error:
-            raise StoreNotReady(f"{self.path}: {error.strerror}") from error
+            raise StoreNotReady(f"{self.path}: {_missing(self.path, self._schema, error)}") from error
         except OSError as error:
             raise StoreUnavailable(f"{self.path}: {error.strerror}") from error
         return status.st_dev, status.st_ino
@@ -201,6 +203,16 @@ class Store:
     def _read_data_version(self, connection: apsw.Connection) -> int:
         with faults_of(self.path):
             return int(connection.pragma("data_version"))
+
+
+def _missing(path: str, schema: Schema, error: OSError) -> str:
+    """Words and remedy for a file that is not there; empty where `error` says something else."""
+    if not isinstance(error, FileNotFoundError):
+        return ""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        return f"No such folder; make {folder}, owned by the account that runs the front end"
+    return f"{error.strerror}; {schema.made_by} makes it"
 
 
 def _configured(path: str, busy_seconds: float) -> apsw.Connection:

@@ -119,7 +119,7 @@ def test_no_writer_can_turn_an_epoch_back(registry: SqliteRegistry, path: str, s
 
 
 def test_a_registry_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(RegistryUnavailable, match="No such file"):
+    with pytest.raises(RegistryUnavailable, match="No such folder"):
         SqliteRegistry(str(tmp_path / "missing" / "registry.sqlite")).view()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import shutil
 import ssl
 import subprocess
@@ -244,6 +246,34 @@ def test_show_names_what_is_no_certificate(folder: Path) -> None:
     result = ca("show", folder / "organization-ca.key", folder / "organization-ca.crt", status=1)
     assert "organization-ca.key: holds no certificate in PEM form" in result.output
     assert "CA contoso front ends" in result.output
+
+
+def test_show_goes_on_after_a_file_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    """Missing, or a folder: said in words, and the others are shown."""
+    result = ca("show", tmp_path / "none.crt", folder, folder / "organization-ca.crt", status=1)
+    assert f"{tmp_path / 'none.crt'} cannot be read: No such file or directory" in result.output
+    assert f"{folder} cannot be read: Is a directory" in result.output
+    assert "Errno" not in result.output
+    assert "CA contoso front ends" in result.output
+
+
+def test_a_new_pair_replaces_the_old_one_whole_or_not_at_all(
+    folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full after the first file: a new key with the old certificate would be of no use."""
+    ca("issue", "CAS-01", "-c", file, "--ca", folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    room = iter([None])
+
+    def full(descriptor: int) -> None:
+        if next(room, descriptor) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused = ca("issue", "CAS-01", "-c", file, "--ca", folder, "--force", status=1).output
+    assert f"{folder / 'cas-01-peer.key'} cannot be written: No space left on device" in refused
+    assert "nothing was changed" in refused
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_broken_ca_is_named(folder: Path, file: Path, tmp_path: Path) -> None:

@@ -36,11 +36,16 @@ def test_a_busy_port_is_replaced_and_named() -> None:
 
 
 def test_when_all_is_busy_any_free_ports_are_taken() -> None:
-    """All different on one address."""
+    """All different on one address; of each machine one line is said."""
     ports = figure.choose_ports(root=True, can=lambda _address, _port: False)
     taken = list(ports.front["CAS-01"].values())
     assert len(set(taken)) == len(taken)
     assert min(taken) > 1023
+    assert [note.partition(":")[0] for note in ports.notes] == [*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS]
+    assert ports.notes[0] == (
+        "CAS-01: 127.0.1.1 ports 143, 993, 110, 995, 443, 444 are busy or not allowed, "
+        f"{', '.join(map(str, taken))} are taken instead"
+    )
 
 
 @pytest.mark.parametrize("builtin", [False, True])

@@ -6,6 +6,7 @@ import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -92,6 +93,19 @@ def test_a_reader_does_not_make_a_file(path: str) -> None:
     with pytest.raises(StoreUnavailable, match="No such file"):
         Store(path, ONE).connection()
     assert not os.path.exists(path)
+
+
+def test_what_is_missing_has_a_remedy(tmp_path: Path) -> None:
+    """The command that makes the file; where its folder is missing, no command can, whoever asks."""
+    file = tmp_path / "f"
+    with pytest.raises(StoreUnavailable, match="gatepost user add makes it"):
+        Store(str(file), replace(ONE, made_by="gatepost user add")).connection()
+    deep = str(tmp_path / "state" / "f")
+    words = f"/f: No such folder; make {tmp_path / 'state'}, owned by the account"
+    with pytest.raises(StoreUnavailable, match=words):
+        Store(deep, ONE).connection()
+    with pytest.raises(StoreUnavailable, match=words):
+        open_for_writing(deep, ONE)
 
 
 def test_a_reader_cannot_write(path: str) -> None:
