@@ -398,7 +398,9 @@ class MailClientLeg(asyncio.Protocol):
 
     def _server_went(self) -> bytes:
         """The words for a server that is gone without any: a client takes them better than a connection cut."""
-        ends = self.ends
+        carry_over, ends = self.carry_over, self.ends
+        if carry_over is not None:
+            return self._door.farewell(f"[UNAVAILABLE] {GONE}") if carry_over.tracker.takes_last_words else b""
         return ends.farewell(GONE) if isinstance(ends, ImapTails) and not ends.is_over else b""
 
     def at_boundary(self) -> bool:

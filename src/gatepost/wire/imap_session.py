@@ -129,7 +129,7 @@ def is_harmless(line: bytes) -> bool:
 class SessionNotes:
     """Told of commands, of untagged answers to the attentive ones, and of how each ends."""
 
-    __slots__ = ("_fresh", "_leaving", "_saved", "_unclear", "_unknown", "condstore", "enabled", "selected")
+    __slots__ = ("_fresh", "_saved", "_unclear", "_unknown", "condstore", "enabled", "is_leaving", "selected")
 
     def __init__(self) -> None:
         self.selected: Selected | None = None
@@ -137,7 +137,8 @@ class SessionNotes:
         self.condstore = False
         self._fresh = Selected()
         """What was told since the oldest SELECT under way began."""
-        self._leaving = False
+        self.is_leaving = False
+        """The client has said LOGOUT."""
         self._saved = False
         self._unclear = False
         self._unknown = ""
@@ -145,7 +146,7 @@ class SessionNotes:
     @property
     def obstacle(self) -> str:
         """Why the session cannot go on at another server, in a few words; empty: it can."""
-        if self._leaving:
+        if self.is_leaving:
             return "the client is leaving"
         if self._unknown:
             return f"{self._unknown} may have left something behind"
@@ -163,7 +164,7 @@ class SessionNotes:
         """A line of a command. What its words switch on; one that stands there for something else does no harm."""
         upper = line.upper()
         if begun.word == b"LOGOUT":
-            self._leaving = True
+            self.is_leaving = True
         if not self.condstore and any(word in upper for word in _MODSEQ_WORDS):
             self.condstore = True
         if b"RETURN" in upper and begun.word in _SEARCHING:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from gatepost.wire.boundaries import kept
 from gatepost.wire.imap_session import (
     FATAL,
     MAX_TAG,
@@ -68,8 +69,8 @@ class ImapTracker:
     """Feed it the bytes of both sides in the order in which they pass; ask it where the session is."""
 
     __slots__ = (
-        "_after_literal", "_attention", "_calm", "_client_held", "_client_left", "_current", "_head", "_idle", "_line",
-        "_lost", "_mid", "_notes", "_only", "_open", "_owed", "_server_left", "_tail",
+        "_after_literal", "_attention", "_calm", "_client_held", "_client_left", "_current", "_end", "_head", "_idle",
+        "_line", "_lost", "_mid", "_notes", "_only", "_open", "_owed", "_server_left", "_tail",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -101,6 +102,8 @@ class ImapTracker:
         self._after_literal = False
         """Within a line, behind a literal of it."""
         self._head = self._tail = b""
+        self._end = b""
+        """The last that it said, but for usual answers."""
 
     # --- what is known
 
@@ -126,6 +129,13 @@ class ImapTracker:
         """Why the session cannot go on at another server, whatever its boundary; empty: it can."""
         self._catch_up()
         return self._lost or self._notes.obstacle
+
+    @property
+    def takes_last_words(self) -> bool:
+        """Whether a line of ours would be read as one: the server is within none, and nobody has said goodbye yet."""
+        self._catch_up()
+        over = self._notes.is_leaving or b"* bye" in self._end.lower()
+        return not (self._lost or self._mid or self._server_left or over)
 
     @property
     def session(self) -> ImapSession:
@@ -262,6 +272,7 @@ class ImapTracker:
 
     def _read_server(self, data: bytes) -> None:
         self._calm = False
+        self._end = kept(self._end, data)
         at, size = self._server_left, len(data)
         self._server_left = 0
         while at < size and not self._lost:
@@ -407,5 +418,5 @@ class ImapTracker:
         self._open.clear()
         self._client_held.clear()
         self._notes = SessionNotes()
-        self._only = self._head = self._tail = b""
+        self._only = self._head = self._tail = self._end = b""
         self._server_left = self._client_left = self._attention = 0

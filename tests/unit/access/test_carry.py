@@ -364,6 +364,19 @@ async def test_the_old_servers_end_is_no_harm_once_it_has_said_what_the_client_k
         assert await client.say(b"DONE\r\n") == b"c OK Idle completed.\r\n"
 
 
+@pytest.mark.parametrize("where", ["idling", "between", "busy"])
+async def test_a_server_that_is_gone_is_told_of_where_sessions_are_watched_too(where: str) -> None:
+    """Killed: the client hears BYE and UNAVAILABLE, as it does without carrying over (field case 14)."""
+    async with two_servers() as s:
+        client, _ = await (idling(s) if where == "idling" else signed_in(s))
+        if where == "busy":
+            server(s, "MBX-01").stops_at = (b"NOOP",)
+            client.writer.write(b"b NOOP\r\n")
+            await server(s, "MBX-01").stopped.wait()
+        server(s, "MBX-01").writers[0].transport.abort()
+        assert await client.rest() == b"* BYE [UNAVAILABLE] the mailbox server has gone, please connect again\r\n"
+
+
 async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
     async with two_servers() as s:
         client, leg = await idling(s)

@@ -183,6 +183,30 @@ def test_what_cannot_be_followed_is_lost_for_good(steps: list[Step]) -> None:
     assert tracker.boundary is Boundary.LOST
 
 
+@pytest.mark.parametrize(
+    ("pieces", "takes"),
+    [
+        ([], True),
+        ([("c", b"a NOOP\r\n")], True),
+        ([("c", b"a NOOP\r\n"), ("s", b"* 3 EX")], False),
+        ([("c", b"a FETCH 1 BODY[]\r\n"), ("s", b"* 1 FETCH (BODY[] {9}\r\nhalf")], False),
+        ([("c", b"a FETCH 1 BODY[]\r\n"), ("s", b"* 1 FETCH (BODY[] {9}\r\nhalf of it)\r\n")], True),
+        ([("c", b"a IDLE\r\n"), ("s", b"+ idling\r\n")], True),
+        ([("c", b"a IDLE\r\n"), ("s", b"+ idling\r\n"), ("s", b"* BYE Shutting down\r\n")], False),
+        ([("s", b"* b"), ("s", b"ye\r\n")], False),
+        ([("c", b"a LOGOUT\r\n")], False),
+        ([("c", b"a LOGOUT\r\n"), ("s", b"a OK\r\n")], False),
+        ([("c", b"a COMPRESS DEFLATE\r\n"), ("s", b"a OK\r\n")], False),
+    ],
+)
+def test_last_words_are_said_where_they_are_a_line(pieces: list[tuple[str, bytes]], *, takes: bool) -> None:
+    """Of a server that goes without a word; none within an answer, and no second goodbye."""
+    tracker = ImapTracker()
+    for who, data in pieces:
+        (tracker.client if who == "c" else tracker.server)(data)
+    assert tracker.takes_last_words is takes
+
+
 def test_nothing_is_held_of_literals_and_long_lines() -> None:
     """A search's answer in one line of a megabyte, a message of a megabyte, an upload: none of it stays."""
     tracker = play(exchange(b"C: a SEARCH ALL\r\n"))
