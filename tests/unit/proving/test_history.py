@@ -24,7 +24,7 @@ from gatepost.proving.history import (
     summary,
 )
 from gatepost.proving.machine import connections_at
-from gatepost.proving.run import shares, users
+from gatepost.proving.plan import shares, users
 
 A, B = "MBX-04", "MBX-05"
 MOVE = Moved("DB04", A, B, active_at=100.0, fenced_at=103.0)
