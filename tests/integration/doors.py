@@ -48,6 +48,11 @@ def missing(error: ServerMissing) -> NoReturn:
     pytest.skip(str(error))
 
 
+FIRST_HOST = 10
+HOSTS_OF_A_NET = 190
+"""A whole run starts some three hundred servers."""
+
+
 class Servers:
     """The real servers of one test run. Each starts on first use, on its own address below `prefix`."""
 
@@ -56,12 +61,14 @@ class Servers:
         self.authority = CertificateAuthority.create(scratch / "pki")
         # Two test runs at once on one machine get different addresses, by their process ids.
         self.prefix = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 250 + 1}"
-        self._hosts = itertools.count(10)
+        self._hosts = itertools.count(FIRST_HOST)
         self._running: dict[str, ServerProcess] = {}
 
     def address(self) -> str:
-        """A loopback address that no other server of this run has."""
-        return f"{self.prefix}.{next(self._hosts)}"
+        """A loopback address that no other server of this run has: from .10 to .199, then in the next net."""
+        net, host = divmod(next(self._hosts) - FIRST_HOST, HOSTS_OF_A_NET)
+        front, _, third = self.prefix.rpartition(".")
+        return f"{front}.{(int(third) - 1 + net) % 250 + 1}.{FIRST_HOST + host}"
 
     def _once(self, kind: type[Kind], name: str, make: Callable[[str], Kind]) -> Kind:
         if name not in self._running:

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from etcd_kit import etcd_node  # noqa: F401 - a fixture
 from manager_kit import DATABASES, MakeStage, Stage, make_stage  # noqa: F401 - a fixture
 from service_kit import is_running, until
 

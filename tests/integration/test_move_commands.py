@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from doors import Servers, start
-from etcd_kit import etcd_node  # noqa: F401 - a fixture
 from manager_kit import MakeStage, make_stage  # noqa: F401 - a fixture
 from service_kit import until
 from two_homes import MOVES, STAYS, USERS, A, B, Homes, Imap
