@@ -5,8 +5,8 @@ from __future__ import annotations
 import imaplib
 import os
 import subprocess
-import time
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
