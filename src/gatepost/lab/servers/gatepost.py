@@ -93,8 +93,8 @@ class Gatepost(ServerProcess):
             time.sleep(POLL_SECONDS)
 
     def workers(self) -> list[int]:
-        """Process ids of its workers: the children of the supervisor, without the manager."""
-        return [child for child, line in self._children() if b"manager_process" not in line]
+        """Process ids of its workers: not the manager, nor a child that reads the configuration anew and ends."""
+        return [child for child, line in self._children() if b"gatepost.service.worker\0" in line]
 
     def manager(self) -> int | None:
         """The process id of its manager, if it has one."""
