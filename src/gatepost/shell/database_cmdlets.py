@@ -7,13 +7,12 @@ from typing import Any
 
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.configuration.editing import OrganizationText, Plain
-from gatepost.organization.faults import suggestion
 from gatepost.organization.model import Database, Organization, Role, Server
 from gatepost.routing.decision import ActiveCopy
 from gatepost.shell.binding import Kind, Parameter
 from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
 from gatepost.shell.errors import ShellError
-from gatepost.shell.session import Session
+from gatepost.shell.session import Session, by_name, refuse_taken
 from gatepost.shell.things import Cell, Thing
 
 _IDENTITY = Parameter("Identity", Kind.TEXT, "The database.", 0)
@@ -67,11 +66,7 @@ def database_cmdlets() -> list[Cmdlet]:
 
 def find_database(session: Session, name: str) -> Database:
     """The database of that name, without regard to case. Raises `ShellError`."""
-    databases = session.organization.databases
-    for database in databases.values():
-        if database.name.casefold() == name.casefold():
-            return database
-    raise ShellError(f"there is no database {name!r}; {suggestion(name, databases, 'databases')}")
+    return by_name(session.organization.databases, name, "database")
 
 
 def find_databases(invocation: Invocation) -> list[Database]:
@@ -133,19 +128,13 @@ def _new(invocation: Invocation) -> Iterator[Output]:
     name = bound.need("Name")
 
     def find() -> list[Server]:
-        _refuse_taken(session, name)
+        refuse_taken(session.organization.databases, name, "database")
         return [find_mailbox_server(session, bound.need("Server"))]
 
     for server in invocation.change(find, lambda server: f"Add the database {name} on {server.name}?"):
         copies: list[dict[str, Any]] = [{"server": server.name, "preference": 1}]
         session.add_table(("databases", name), {"copies": copies})
         yield _thing(session.organization.databases[name], {})
-
-
-def _refuse_taken(session: Session, name: str) -> None:
-    taken = [other for other in session.organization.databases if other.casefold() == name.casefold()]
-    if taken:
-        raise ShellError(f"there is a database {taken[0]} already")
 
 
 def _refuse_with_mailboxes(session: Session, database: Database, what: str) -> None:
@@ -166,7 +155,7 @@ def _set(invocation: Invocation) -> Iterator[Output]:
     session, new = invocation.session, invocation.bound.need("Name")
     for database in invocation.change(lambda: find_databases(invocation), lambda d: f"Rename {d.name} to {new}?"):
         if new.casefold() != database.name.casefold():
-            _refuse_taken(session, new)
+            refuse_taken(session.organization.databases, new, "database")
         _refuse_with_mailboxes(session, database, "renamed")
 
         def edit(text: OrganizationText, _: Organization, old: str = database.name) -> None:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from gatepost.directory.editing import DirectoryEditor, DirectoryError, Entry
 from gatepost.directory.passwords import BadPassword, make_hash
 from gatepost.directory.port import User
-from gatepost.organization.faults import suggestion
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.decision import Mailbox
 from gatepost.shell.binding import Bound, Changes, Kind, Parameter
 from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
 from gatepost.shell.errors import ShellError
-from gatepost.shell.session import Session
+from gatepost.shell.session import Session, by_name
 from gatepost.shell.things import Cell, Thing
 
 RESULT_SIZE = 1000
@@ -108,7 +107,7 @@ def _get_protocols(invocation: Invocation) -> Iterator[Output]:
 def _entries(invocation: Invocation) -> list[Entry]:
     session, bound = invocation.session, invocation.bound
     database = bound.text("Database")
-    wanted = _database(session, database) if database else None
+    wanted = by_name(session.organization.databases, database, "database").name if database else None
     with session.directory() as directory:
         if "Identity" in bound or invocation.given is not None:
             found = [directory.resolve(_canonical(session, name)) for name in invocation.identities()]
@@ -131,21 +130,13 @@ def _limited(session: Session, entries: Iterator[Entry], size: str | None) -> li
     return found
 
 
-def _database(session: Session, name: str) -> str:
-    databases = session.organization.databases
-    found = next((known for known in databases if known.casefold() == name.casefold()), None)
-    if found is None:
-        raise ShellError(f"there is no database {name!r}; {suggestion(name, databases, 'databases')}")
-    return found
-
-
 def _mailbox(session: Session, bound: Bound) -> Mailbox | None:
     database, server = bound.text("Database"), bound.text("HomeServer")
     if database and server:
         raise ShellError("a mailbox is in a database or on a home server, not both")
     if server:
         return Mailbox(home_server=session.server(server).name)
-    return Mailbox(database=_database(session, database)) if database else None
+    return Mailbox(database=by_name(session.organization.databases, database, "database").name) if database else None
 
 
 def _password_hash(session: Session, bound: Bound) -> str | None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from gatepost.activemanager.port import RegistryUnavailable, RegistryView, ServerWord
 from gatepost.activemanager.standing import server_health
 from gatepost.configuration.editing import OrganizationText, Plain
-from gatepost.organization.faults import listed, suggestion
 from gatepost.organization.model import ClientAccessArray, Organization, Role, Server, Site
 from gatepost.shell.binding import Kind, Parameter
 from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
 from gatepost.shell.errors import ShellError
-from gatepost.shell.session import Session
+from gatepost.shell.session import Session, by_name, refuse_taken
 from gatepost.shell.things import Cell, Thing
 
 PROTOCOLS = ("imap", "imaps", "pop3", "pop3s", "https")
@@ -148,7 +147,7 @@ def _new_front_end(invocation: Invocation) -> Iterator[Output]:
     name = bound.need("Name")
 
     def find() -> list[Site]:
-        _refuse_taken("server", name, session.organization.servers)
+        refuse_taken(session.organization.servers, name, "server")
         return [_site(session, bound.need("Site"))]
 
     for site in invocation.change(find, lambda site: f"Add the server {name} in {site.name}?"):
@@ -191,11 +190,7 @@ def _arrays(invocation: Invocation) -> list[ClientAccessArray]:
 
 
 def _array(session: Session, name: str) -> ClientAccessArray:
-    arrays = session.organization.arrays
-    for array in arrays.values():
-        if name.casefold() in {array.name.casefold(), array.fqdn.casefold()}:
-            return array
-    raise ShellError(f"there is no client access array {name!r}; {suggestion(name, arrays, 'arrays')}")
+    return by_name(session.organization.arrays, name, "client access array")
 
 
 def _thing_of_array(array: ClientAccessArray) -> Thing:
@@ -225,7 +220,7 @@ def _new_array(invocation: Invocation) -> Iterator[Output]:
     name = bound.text("Name") or fqdn.partition(".")[0]
 
     def find() -> list[Site]:
-        _refuse_taken("client access array", name, session.organization.arrays)
+        refuse_taken(session.organization.arrays, name, "client access array")
         return [_site(session, bound.need("Site"))]
 
     for site in invocation.change(find, lambda site: f"Add the client access array {name} in {site.name}?"):
@@ -272,11 +267,7 @@ def _remove_array(invocation: Invocation) -> Iterator[Output]:
 
 
 def _site(session: Session, name: str) -> Site:
-    sites = session.organization.sites
-    for site in sites.values():
-        if site.name.casefold() == name.casefold():
-            return site
-    raise ShellError(f"there is no site {name!r}; {suggestion(name, sites, 'sites')}")
+    return by_name(session.organization.sites, name, "site")
 
 
 def _get_site(invocation: Invocation) -> Iterator[Output]:
@@ -304,12 +295,3 @@ def _get_organization(invocation: Invocation) -> Iterator[Output]:
         "Identity": organization.name,
     }
     yield Thing("OrganizationConfig", properties, ("Name", "Edition", "AcceptedDomains"))
-
-
-# What they share
-
-
-def _refuse_taken(what: str, name: str, known: dict[str, Server] | dict[str, ClientAccessArray]) -> None:
-    taken = [other for other in known if other.casefold() == name.casefold()]
-    if taken:
-        raise ShellError(f"there is a {what} {listed(taken)} already")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import OwnedRegistry, RegistryUnavailable
@@ -25,8 +25,8 @@ from gatepost.configuration.load import Loaded, load, load_organization, organiz
 from gatepost.configuration.saving import Held, held
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor, DirectoryError
-from gatepost.organization.faults import suggestion
-from gatepost.organization.model import Organization, Server
+from gatepost.organization.faults import listed, suggestion
+from gatepost.organization.model import ClientAccessArray, Database, Organization, Server, Site
 from gatepost.shell.errors import ShellError
 
 Edit = Callable[[OrganizationText, Organization], None]
@@ -35,6 +35,27 @@ Edit = Callable[[OrganizationText, Organization], None]
 SHOWN_FINDINGS = 20
 """Faults of a refused change; more scroll the first ones away."""
 _BOM = b"\xef\xbb\xbf"
+
+
+T = TypeVar("T", Server, Site, Database, ClientAccessArray)
+
+
+def by_name(things: Mapping[str, T], name: str, what: str) -> T:
+    """The one of `things` called `name`, without regard to case, by its name or full host name. Raises `ShellError`.
+
+    `what` is their word, such as `server`.
+    """
+    for thing in things.values():
+        if name.casefold() in {thing.name.casefold(), getattr(thing, "fqdn", "").casefold()}:
+            return thing
+    raise ShellError(f"there is no {what} {name!r}; {suggestion(name, things, what.rsplit(maxsplit=1)[-1] + 's')}")
+
+
+def refuse_taken(things: Iterable[str], name: str, what: str) -> None:
+    """Raises `ShellError` when one of `things` has the name but for case."""
+    taken = [other for other in things if other.casefold() == name.casefold()]
+    if taken:
+        raise ShellError(f"there is a {what} {listed(taken)} already")
 
 
 class Talk(Protocol):
@@ -109,11 +130,7 @@ class Session:
 
     def server(self, name: str) -> Server:
         """The server called `name`, without regard to case, by its name or full host name. Raises `ShellError`."""
-        servers = self.organization.servers
-        for server in servers.values():
-            if name.casefold() in {server.name.casefold(), server.fqdn.casefold()}:
-                return server
-        raise ShellError(f"there is no server {name!r}; {suggestion(name, servers, 'servers')}")
+        return by_name(self.organization.servers, name, "server")
 
     @property
     def registry(self) -> OwnedRegistry:
