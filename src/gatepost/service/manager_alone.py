@@ -16,8 +16,8 @@ from gatepost.activemanager.running import RunningManager
 from gatepost.activemanager.seed import seed
 from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges
+from gatepost.service.child import FaultLog
 from gatepost.service.manager_process import running_manager, until_ended
-from gatepost.service.worker import FaultLog
 
 SEED_SECONDS = 2.0
 

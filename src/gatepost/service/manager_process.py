@@ -11,7 +11,6 @@ may gain privileges (sudo), where the operator's rules let this account have the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -29,13 +28,10 @@ from gatepost.activemanager.open import load_engine
 from gatepost.activemanager.running import RunningManager
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.service import logs, privileges
+from gatepost.service.child import Beginning, FaultLog, receive_start, run_child, take_log
 from gatepost.service.control import (
     Channel,
-    Configured,
-    ControlError,
     Drain,
-    Failed,
-    FrameReader,
     ManagerReply,
     Message,
     Ping,
@@ -43,14 +39,10 @@ from gatepost.service.control import (
     Ready,
     Reload,
     Reloaded,
-    Start,
     StatusReply,
     StatusRequest,
-    encode,
-    receive_first,
 )
 from gatepost.service.handing_over import unpack
-from gatepost.service.worker import CANNOT_START, EXPECTED_FAULTS, START_SECONDS, FaultLog
 
 
 def running_manager(configuration: Configuration, log: FilteringBoundLogger) -> RunningManager:
@@ -69,15 +61,12 @@ class ManagerProcess:
     def __init__(
         self,
         control: socket.socket,
-        reader: FrameReader,
-        early: list[tuple[Message, list[int]]],
-        configuration: Configuration,
+        beginning: Beginning,
         writer: logs.LineWriter,
     ) -> None:
         self._control = control
-        self._reader = reader
-        self._early = early
-        self._configuration = configuration
+        self._beginning = beginning
+        self._configuration = beginning.configuration
         self._writer = writer
         self._log = logs.configure(writer, process="manager")
         self._manager: RunningManager
@@ -89,11 +78,11 @@ class ManagerProcess:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(FaultLog(self._log))
         self._manager = running_manager(self._configuration, self._log)
-        self._channel = Channel(loop, self._control, self._received, self._ending.set, self._reader)
+        self._channel = Channel(loop, self._control, self._received, self._ending.set, self._beginning.reader)
         loop.add_signal_handler(signal.SIGTERM, self._ending.set)
         self._manager.start()
         self._channel.send(Ready())
-        for message, descriptors in self._early:
+        for message, descriptors in self._beginning.early:
             self._received(message, descriptors)
         try:
             await until_ended(self._manager, self._ending)
@@ -119,7 +108,8 @@ class ManagerProcess:
             os.close(descriptor)
 
     def _reload(self, message: Reload, descriptors: list[int]) -> Reloaded:
-        take_log(message, descriptors, self._writer, self._configuration)
+        for descriptor in take_log(message, descriptors, self._writer, self._configuration):
+            os.close(descriptor)  # sockets are the workers'
         try:
             configuration = unpack(message.configuration)
             self._manager.reload(configuration)
@@ -128,16 +118,6 @@ class ManagerProcess:
             self._log.exception("manager.reload_failed", version=message.version)
             return Reloaded(message.version, f"{type(fault).__name__}: {fault}")
         return Reloaded(message.version)
-
-
-def take_log(
-    message: Configured, descriptors: list[int], writer: logs.LineWriter, configuration: Configuration
-) -> None:
-    """Go on with the log's descriptor of a message; those of sockets are not for us."""
-    if message.log or configuration.front_end.log_file:
-        writer.replace(descriptors[0] if message.log else os.dup(1))
-    for descriptor in descriptors[1:] if message.log else descriptors:
-        os.close(descriptor)
 
 
 async def until_ended(manager: RunningManager, ending: asyncio.Event) -> None:
@@ -154,39 +134,23 @@ async def until_ended(manager: RunningManager, ending: asyncio.Event) -> None:
 
 def _bootstrap(control: socket.socket) -> None:
     """From a fresh process to a running manager; returns when it has ended. Raises what keeps it from starting."""
-    reader = FrameReader()
-    first = receive_first(control, reader, START_SECONDS)
-    start, descriptors = first[0]
-    if not isinstance(start, Start):
-        raise ControlError(f"the first message was {type(start).__name__}")
-    configuration = unpack(start.configuration)
-    load_engine(configuration.front_end)  # while every file of the installation can be read
+    beginning = receive_start(control)
+    start = beginning.start
+    load_engine(beginning.configuration.front_end)  # while every file of the installation can be read
     if start.user:
         privileges.become(privileges.account(start.user))
     privileges.forbid_core_dumps()
-    writer = logs.LineWriter(descriptors[0] if start.log else 1)
+    writer = logs.LineWriter(beginning.descriptors[0] if start.log else 1)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(ManagerProcess(control, reader, first[1:], configuration, writer).run())
+            runner.run(ManagerProcess(control, beginning, writer).run())
     finally:
         writer.close()
 
 
 def main() -> int:
     """Runs the manager; the exit status is 0 after it was told to end."""
-    for number in (signal.SIGHUP, signal.SIGINT):  # the supervisor's business
-        signal.signal(number, signal.SIG_IGN)
-    control = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(control.fileno(), False)
-    try:
-        _bootstrap(control)
-    except Exception as fault:
-        with contextlib.suppress(OSError):
-            control.sendall(encode(Failed(f"{type(fault).__name__}: {fault}")))
-        if isinstance(fault, EXPECTED_FAULTS):
-            return CANNOT_START
-        raise
-    return 0
+    return run_child(_bootstrap)
 
 
 if __name__ == "__main__":

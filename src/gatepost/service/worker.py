@@ -11,31 +11,23 @@ means that the supervisor has died: the worker drains and ends.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import importlib
-import os
 import signal
 import socket
 import sys
-import time
-from typing import Any
 
 import uvloop
-from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.activemanager.open import load_engine
-from gatepost.configuration.settings import Configuration
 from gatepost.service import logs, privileges
+from gatepost.service.child import Beginning, FaultLog, receive_start, run_child, take_log
 from gatepost.service.control import (
     MAX_SESSIONS_LISTED,
     Channel,
     Configured,
-    ControlError,
     Drain,
-    Failed,
-    FrameReader,
     Leaving,
     Message,
     Ping,
@@ -43,32 +35,21 @@ from gatepost.service.control import (
     Ready,
     Reload,
     Reloaded,
-    Start,
     StatusReply,
     StatusRequest,
-    encode,
-    receive_first,
 )
 from gatepost.service.core import Core, CoreFactory, factory
 from gatepost.service.handing_over import unpack
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
-START_SECONDS = 30.0
-"""For the first message, which the supervisor sends at once."""
 OPEN_FILES_RESERVE = 1024
 """Descriptors beyond two a session: listeners, stores, pooled HTTP connections."""
 ALLOCATOR_BLOCK_BYTES = 4 * 1024 * 1024
 """See `tame_allocator`. Far over the 256 KiB of a TLS read, far under glibc's upper bound of 32 MiB."""
 GC_THRESHOLDS = (20_000, 20, 50)
 """See `tune_collector`."""
-MAX_FAULTS_LOGGED_PER_SECOND = 10
-"""Unexpected faults are all counted, but a fault in a loop must not fill the disk."""
 LOADED_EARLY = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_8_sig")
 """Modules that the standard library loads on first use, which would be after the privileges are gone."""
-EXPECTED_FAULTS = (OSError, privileges.PrivilegeError)
-"""Faults of the surroundings; anything else is a bug and shows its traceback."""
-CANNOT_START = 3
-"""Exit status after `Failed` was sent."""
 
 
 def tame_allocator() -> None:
@@ -94,50 +75,24 @@ def tune_collector() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-class FaultLog:
-    """The loop's exception handler: what nobody expected is counted and logged with its traceback."""
-
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-        self.count = 0
-        self._second = 0
-        self._logged = 0
-
-    def __call__(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Called by the loop; never raises."""
-        self.count += 1
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second, self._logged = second, 0
-        self._logged += 1
-        if self._logged <= MAX_FAULTS_LOGGED_PER_SECOND:
-            fault = context.get("exception")
-            self._log.error("worker.fault", message=str(context.get("message", "")), exc_info=fault, count=self.count)
-
-
 class Worker:
     """What happens between `Start` and the end, on the event loop."""
 
     def __init__(
         self,
         control: socket.socket,
-        reader: FrameReader,
-        first: list[tuple[Message, list[int]]],
-        configuration: Configuration,
+        beginning: Beginning,
         make_core: CoreFactory,
         writer: logs.LineWriter,
     ) -> None:
         self._control = control
-        self._reader = reader
-        start, self._descriptors = first[0]
-        assert isinstance(start, Start)
-        self._start = start
-        self._configuration = configuration
+        self._beginning = beginning
+        self._configuration = beginning.configuration
         self._make_core = make_core
         self._writer = writer
-        self._log = logs.configure(writer, process=f"worker-{start.slot}")
+        self._log = logs.configure(writer, process=f"worker-{beginning.start.slot}")
         self._messages: asyncio.Queue[tuple[Message, list[int]]] = asyncio.Queue()
-        for early in first[1:]:
+        for early in beginning.early:
             self._messages.put_nowait(early)
         self._faults = FaultLog(self._log)
         self._core: Core
@@ -150,8 +105,10 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._faults)
         self._core = await self._make_core(self._configuration, self._log)
-        await self._core.listen(_sockets(self._start, self._descriptors))
-        self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, self._reader)
+        beginning = self._beginning
+        descriptors = beginning.descriptors[1:] if beginning.start.log else beginning.descriptors
+        await self._core.listen(_sockets(beginning.start, descriptors))
+        self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, beginning.reader)
         loop.add_signal_handler(signal.SIGTERM, self._asked_to_leave)
         tune_collector()
         self._channel.send(Ready())
@@ -189,9 +146,7 @@ class Worker:
                     self._log.error("worker.unexpected_message", message=type(message).__name__)
 
     async def _reload(self, message: Reload, descriptors: list[int]) -> Reloaded:
-        sockets = _sockets(message, descriptors)
-        if message.log or self._configuration.front_end.log_file:
-            self._writer.replace(descriptors[0] if message.log else os.dup(1))
+        sockets = _sockets(message, take_log(message, descriptors, self._writer, self._configuration))
         try:
             configuration = unpack(message.configuration)
             self._core.reload(configuration)
@@ -233,8 +188,8 @@ class Worker:
 
 
 def _sockets(message: Configured, descriptors: list[int]) -> dict[str, list[socket.socket]]:
-    """The sockets of a message by endpoint name; takes the descriptors over, except the log's."""
-    rest = iter(descriptors[1:] if message.log else descriptors)
+    """The sockets of a message by endpoint name; takes their descriptors over."""
+    rest = iter(descriptors)
     return {o.name: [socket.socket(fileno=next(rest)) for _ in range(o.count)] for o in message.opened}
 
 
@@ -245,12 +200,8 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     for module in LOADED_EARLY:
         importlib.import_module(module)
     make_core = factory(core)
-    reader = FrameReader()
-    first = receive_first(control, reader, START_SECONDS)
-    start, descriptors = first[0]
-    if not isinstance(start, Start):
-        raise ControlError(f"the first message was {type(start).__name__}")
-    configuration = unpack(start.configuration)
+    beginning = receive_start(control)
+    start, configuration = beginning.start, beginning.configuration
     if configuration.front_end.token is not None:
         importlib.import_module("gatepost.directory.tokens")
     load_engine(configuration.front_end)
@@ -259,30 +210,17 @@ def _bootstrap(control: socket.socket, core: str) -> None:
         privileges.become(privileges.account(start.user))
     privileges.forbid_core_dumps()
     privileges.raise_open_files(2 * configuration.front_end.limits.sessions + OPEN_FILES_RESERVE)
-    writer = logs.LineWriter(descriptors[0] if start.log else 1)
+    writer = logs.LineWriter(beginning.descriptors[0] if start.log else 1)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Worker(control, reader, first, configuration, make_core, writer).run())
+            runner.run(Worker(control, beginning, make_core, writer).run())
     finally:
         writer.close()
 
 
 def main() -> int:
     """Runs a worker; the exit status is 0 after a drain."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's business
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=int(sys.argv[1]))
-    os.set_inheritable(control.fileno(), False)
-    try:
-        _bootstrap(control, sys.argv[2])
-    except Exception as fault:
-        # The supervisor decides what to make of it: another attempt, or the end of the service.
-        with contextlib.suppress(OSError):
-            control.sendall(encode(Failed(f"{type(fault).__name__}: {fault}")))
-        if isinstance(fault, EXPECTED_FAULTS):
-            return CANNOT_START
-        raise
-    return 0
+    return run_child(lambda control: _bootstrap(control, sys.argv[2]))
 
 
 if __name__ == "__main__":
