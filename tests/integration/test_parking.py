@@ -180,26 +180,48 @@ class SlowWay:
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
+        self._running: set[asyncio.Task[None]] = set()
         self.now = self.most = self.all = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            await self._pass(reader, writer)
+        finally:
+            self._running.discard(task)
+            writer.transport.abort()
+
+    async def end(self) -> None:
+        """Close every connection; the loop may be closed after that."""
+        for task in (running := list(self._running)):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.sleep(0)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.all += 1
         self.now += 1
         self.most = max(self.most, self.now)
-        counted = True
-        await asyncio.sleep(SLOW_SECONDS)
-        with contextlib.suppress(ConnectionError):
+        waiting = True
+        try:
+            await asyncio.sleep(SLOW_SECONDS)
             inner_reader, inner_writer = await asyncio.open_connection(*self._server)
             back = asyncio.create_task(self._copy(reader, inner_writer))
-            while data := await inner_reader.read(65536):
-                if counted and b"Logged in" in data:
-                    counted = False
-                    self.now -= 1
-                writer.write(data)
-            back.cancel()
-            inner_writer.close()
-        self.now -= counted
-        writer.close()
+            try:
+                with contextlib.suppress(ConnectionError):
+                    while data := await inner_reader.read(65536):
+                        if waiting and b"Logged in" in data:
+                            waiting = False
+                            self.now -= 1
+                        writer.write(data)
+                    await writer.drain()
+            finally:
+                back.cancel()
+                inner_writer.transport.abort()
+        finally:
+            self.now -= waiting
 
     @staticmethod
     async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -265,6 +287,7 @@ async def test_a_crowd_at_a_slow_server_stays_bounded_and_all_come_in(servers: S
             running.close()
             while Imap.everyone:
                 Imap.everyone.pop().close()
+            await home.way.end()
 
 
 def _names(path: Path) -> list[tuple[Path, Path]]:

@@ -236,7 +236,7 @@ async def webs(home: Homes) -> AsyncIterator[dict[str, Web]]:
         yield made
     finally:
         for web in made.values():
-            web.running.close()
+            await web.die()
 
 
 async def http(door: FrontDoor, target: str, user: str, *lines: str, body: bytes = b"") -> Imap:
