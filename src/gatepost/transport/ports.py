@@ -36,7 +36,7 @@ class BodyWriter(Protocol):
         """More is waiting to be written than should: stop reading from the client until `drain`."""
 
     def write(self, data: bytes) -> None:
-        """Take bytes: lines end in CR LF, dots are unstuffed. Never blocks; faults come out at `drain` or the commit."""
+        """Take bytes: lines end in CR LF, dots are unstuffed. Never blocks; faults come out at `drain` or `commit`."""
 
     async def drain(self) -> None:
         """Until there is room again. Raises `SpoolFull`, OSError."""
