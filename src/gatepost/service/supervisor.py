@@ -20,11 +20,11 @@ from typing import Any
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges, sessions, stores
-from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
+from gatepost.service.control import ManagerStatus, Opened, Reload, ServiceStatus, Start, WorkerStatus
 from gatepost.service.fleet import Fleet, StartFailed
 from gatepost.service.following import OrganizationFollower, followed
 from gatepost.service.handing_over import Loaded, pack
-from gatepost.service.manager_keeper import SLOT, ManagerKeeper
+from gatepost.service.keeper import MANAGER, Keeper
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
@@ -65,7 +65,7 @@ class Supervisor:
         self._listeners = Listeners()
         self._loaded: Loaded
         self._fleet: Fleet
-        self._keeper: ManagerKeeper
+        self._manager: Keeper
         self._operators: OperatorsSocket | None = None
         self._follower: OrganizationFollower | None = None
         self._read_at = 0.0
@@ -142,7 +142,7 @@ class Supervisor:
     async def _start(self, configuration: Configuration) -> None:
         self._fleet = Fleet(self._core, self._start_message, self._log)
         self._fleet.drain_seconds = configuration.front_end.limits.drain_seconds
-        self._keeper = ManagerKeeper(lambda: self._start_message(SLOT, ()), self._log)
+        self._manager = Keeper(MANAGER, lambda: self._start_message(MANAGER.slot, ()), self._log)
         self._watch_signals()
         self._log_warnings()
         try:
@@ -152,7 +152,7 @@ class Supervisor:
             raise CannotStart(f"No worker could start: {fault}") from fault
         if self._stop_signals:
             return
-        self._keeper.follow(configuration)
+        self._manager.follow(configuration)
         self._operators = OperatorsSocket(configuration, self, self._log)
         endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
@@ -274,7 +274,7 @@ class Supervisor:
         self._fleet.shrink(slots, new.front_end.limits.drain_seconds)
         self._listeners.commit(change)
         self._fleet.reload(lambda slot: self._reload_message(slot, change))
-        self._keeper.follow(new, lambda: self._reload_message(SLOT, NO_CHANGE))
+        self._manager.follow(new, lambda: self._reload_message(MANAGER.slot, NO_CHANGE))
         self._fleet.grow(slots)
         if _needs_new_workers(old, new):
             self._fleet.replace()
@@ -315,7 +315,7 @@ class Supervisor:
 
     async def _drain(self, seconds: float) -> None:
         # The manager gives its lease back at once: another front end's takes over while sessions here end.
-        await asyncio.gather(self._keeper.stop(), self._fleet.drain(seconds))
+        await asyncio.gather(self._manager.stop(), self._fleet.drain(seconds))
         self._stopped.set()
 
     async def sessions(self, request: SessionsRequest) -> SessionsReply:
@@ -336,9 +336,17 @@ class Supervisor:
             pid=os.getpid(),
             version=self._loaded.configuration.version,
             restarts=self._fleet.restarts,
-            manager=await self._keeper.status(STATUS_SECONDS),
+            manager=await self._manager_status(),
             workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
         )
+
+    async def _manager_status(self) -> ManagerStatus | None:
+        found = await self._manager.status(STATUS_SECONDS)
+        if found is None:
+            return None
+        process, answer = found
+        state = answer.manager if answer is not None else None
+        return ManagerStatus(process.pid, process.state.value, self._manager.restarts, state)
 
 
 def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
