@@ -131,6 +131,10 @@ class DeliveryQueue:
     def settled(self, item: Item, now: float) -> None:
         """The item in hand is done with."""
         self._in_hand.pop(item.number, None)
+        self.emptied(now)
+
+    def emptied(self, now: float) -> None:
+        """Note the time when nothing is left."""
         if not len(self):
             self.empty_since = now
 
@@ -173,7 +177,8 @@ class DeliveryQueue:
 
     def not_reached(self, now: float, reason: str, retry_at: float) -> None:
         """No server of the next hop can be reached; nothing is tried before `retry_at`. Items keep their places."""
-        self.failures += 1
+        if now >= self.retry_at:  # several attempts may fail at the same time
+            self.failures += 1
         self.last_error = reason
         self.last_retry = now
         self.retry_at = retry_at
