@@ -23,6 +23,8 @@ class DeliveryType(StrEnum):
     """By MX; `domain` is the recipients' domain."""
     SMART_HOST = "SmartHostConnectorDelivery"
     """The smart hosts of a send connector; `domain` is their list."""
+    UNDEFINED = "Undefined"
+    """Not yet routed; `domain` is `Submission`, or `Poison Message`."""
     UNREACHABLE = "Unreachable"
     """There is no way now; the organization may change. `domain` is `Unreachable Domain`."""
 
