@@ -59,7 +59,7 @@ class Recipient(msgspec.Struct, gc=False):
     """Who gave that answer: host name and address, or nothing."""
     delay_told: bool = False
     deliver_to: str = ""
-    """The address by which the mailbox's server knows the recipient, where it is another; filled in when it is sent there."""
+    """The address by which the mailbox's server knows the recipient, where it is another; filled in for sending."""
 
 
 class Source(msgspec.Struct, gc=False):
