@@ -16,7 +16,7 @@ def bindings(configuration: Configuration) -> list[Endpoint]:
     if configuration.front_end.transport is None:
         return []
     found: dict[str, Endpoint] = {}
-    for connector in configuration.organization.receive_connectors_of(configuration.front_end.server):
+    for connector in configuration.organization.receive_connectors_by_server.get(configuration.front_end.server, ()):
         if connector.enabled:
             for binding in connector.bindings:
                 tls = TlsMode.IMPLICIT if binding.implicit_tls else TlsMode.STARTTLS

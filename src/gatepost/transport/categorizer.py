@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.directory.port import DirectoryUnavailable
+from gatepost.organization.names import wire_domain
 from gatepost.organization.transport import DomainKind, TransportSettings
-from gatepost.routing.decision import ActiveCopy, Mailbox
-from gatepost.routing.mail.outcome import Refused
+from gatepost.routing.decision import Mailbox
+from gatepost.routing.mail.fan_out import Copy
+from gatepost.routing.mail.outcome import Refused, Route, Routed
 from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.dispatch import settling
@@ -25,6 +27,8 @@ from gatepost.transport.recipients import Recipients
 SUBMISSION = NextHop(DeliveryType.UNDEFINED, "Submission")
 """The queue of messages whose recipients cannot be looked up now."""
 LOOK_UP_AGAIN_SECONDS = 30.0
+MAX_KINDS = 10_000
+"""Domains whose kind is remembered as they were written; strangers choose them."""
 
 Failed = Callable[[int, Envelope, settling.Told], None]
 """Called with recipients that routing refuses: their senders are to be told."""
@@ -44,12 +48,13 @@ class Categorizer:
     ) -> None:
         self.router = router
         self.settings = settings
-        self.active: Mapping[str, ActiveCopy] = {}
-        """Where each database is now; pushed by the registry's watch."""
+        self.active: Mapping[str, str] = {}
+        """The server of each database's active copy; pushed by the registry's watch."""
         self.unreachable_sites: frozenset[str] = frozenset()
         """None of their hubs can be reached now: mail for them waits nearer to them (queue at point of failure)."""
         self.touch: Callable[[DeliveryQueue], None] = queues.touch
         self.failed: Failed = lambda _number, _envelope, _told: None
+        self._kinds: dict[str, DomainKind | None] = {}
         self._queues = queues
         self._recipients = recipients
         self._clock = clock
@@ -57,7 +62,19 @@ class Categorizer:
 
     def domain_kind(self, address: str) -> DomainKind | None:
         """What the address's domain is to the organization; None when it is none of its domains."""
-        return self.router.domain_kind(address)
+        domain = address.rpartition("@")[2] or self.router.organization.default_domain
+        kind = self._kinds.get(domain)
+        if kind is None and domain not in self._kinds:
+            if len(self._kinds) >= MAX_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[domain] = self.router.organization.domain_kinds.get(wire_domain(domain))
+        return kind
+
+    def use(self, router: MailRouter, settings: TransportSettings) -> None:
+        """Route by another organization from now on."""
+        self.router = router
+        self.settings = settings
+        self._kinds.clear()
 
     def knows(self, address: str) -> bool:
         """Whether somebody has the address. Raises `DirectoryUnavailable`."""
@@ -67,38 +84,45 @@ class Categorizer:
         """Queue a message for those of its recipients, or all, that are still to be delivered."""
         now = self._clock()
         wanted = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
-        groups: dict[NextHop, list[int]] = {}
-        refused: list[tuple[int, str]] = []
+        routes: list[Routed] = []
+        routed: list[int] = []
+        told = settling.Told()
         for place in wanted:
-            outcome = self._route(envelope, place)
-            if isinstance(outcome, str):
-                refused.append((place, outcome))
+            route = self._route(envelope, place)
+            if isinstance(route, Refused):
+                told.failed += settling.fail(envelope, (place,), str(route.reply)).failed
             else:
-                groups.setdefault(outcome, []).append(place)
+                routes.append(route)
+                routed.append(place)
         attend = self._attend(envelope)
-        for next_hop, found in groups.items():
-            item = Item(number, tuple(found), envelope.size, envelope.expires, attend)
+        for copy in self._copies(routes):
+            places = tuple(routed[index] for index in copy.recipients)
+            item = Item(number, places, envelope.size, envelope.expires, attend)
             item.suspended = envelope.suspended
-            if next_hop is SUBMISSION:
+            if copy.next_hop == SUBMISSION:
                 item.due = now + LOOK_UP_AGAIN_SECONDS
-            self.touch(self._queues.add(next_hop, item, now))
-        if refused:
-            told = settling.Told()
-            for place, reply in refused:
-                told.failed += settling.fail(envelope, (place,), reply).failed
+            self.touch(self._queues.add(copy.next_hop, item, now))
+        if told:
             self.failed(number, envelope, told)
 
-    def _route(self, envelope: Envelope, place: int) -> NextHop | str:
+    def _copies(self, routes: list[Routed]) -> list[Copy]:
+        if len(routes) == 1:
+            return [Copy(routes[0].next_hop, (0,))]
+        return self.router.copies(routes, self.unreachable_sites) if routes else []
+
+    def _route(self, envelope: Envelope, place: int) -> Route:
         recipient = envelope.recipients[place]
         mailbox: Mailbox | None = None
-        if self.router.domain_kind(recipient.address) is not None:
+        if self.domain_kind(recipient.address) is not None:
             try:
                 found = self._recipients.find(recipient.address)
             except DirectoryUnavailable:
-                return SUBMISSION
+                return Routed(SUBMISSION)
             mailbox = found.mailbox if found is not None else None
-        outcome = self.router.route(recipient.address, mailbox, self.active, envelope.size, self.unreachable_sites)
-        return str(outcome.reply) if isinstance(outcome, Refused) else outcome.next_hop
+        internal = envelope.source.internal
+        return self.router.route(
+            recipient.address, mailbox, self.active, envelope.size, self.unreachable_sites, internal=internal
+        )
 
     def _attend(self, envelope: Envelope) -> float:
         delay = envelope.received + self.settings.delay_notification
