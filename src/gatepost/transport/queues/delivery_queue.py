@@ -195,6 +195,10 @@ class DeliveryQueue:
         """The item of that message; looks at all of them."""
         return next((item for item in self if item.number == number), None)
 
+    def holds(self, item: Item) -> bool:
+        """Whether the item is in hand."""
+        return item.number in self._in_hand
+
     def suspend(self, item: Item) -> None:
         """Freeze an item that waits; one in hand is frozen when it comes back."""
         if item.suspended:
