@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 
 MAX_HELD = 1024 * 1024
-"""Octets of a header that are held to leave fields out. Headers are bounded on the way in; a longer one passes whole."""
+"""Octets of a header that are held to leave fields out. Bounded on the way in; a longer one passes whole."""
 
 
 async def edited(
