@@ -30,7 +30,7 @@ LOOK_UP_AGAIN_SECONDS = 30.0
 MAX_KINDS = 10_000
 """Domains whose kind is remembered as they were written; strangers choose them."""
 
-Failed = Callable[[int, Envelope, settling.Told], None]
+Failed = Callable[[int, Envelope, settling.Happened], None]
 """Called with recipients that routing refuses: their senders are to be told."""
 
 
@@ -53,7 +53,7 @@ class Categorizer:
         self.unreachable_sites: frozenset[str] = frozenset()
         """None of their hubs can be reached now: mail for them waits nearer to them (queue at point of failure)."""
         self.touch: Callable[[DeliveryQueue], None] = queues.touch
-        self.failed: Failed = lambda _number, _envelope, _told: None
+        self.failed: Failed = lambda _number, _envelope, _happened: None
         self._kinds: dict[str, DomainKind | None] = {}
         self._queues = queues
         self._recipients = recipients
@@ -86,11 +86,11 @@ class Categorizer:
         wanted = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
         routes: list[Routed] = []
         routed: list[int] = []
-        told = settling.Told()
+        happened: settling.Happened = []
         for place in wanted:
             route = self._route(envelope, place)
             if isinstance(route, Refused):
-                told.failed += settling.fail(envelope, (place,), str(route.reply)).failed
+                happened += settling.fail(envelope, (place,), str(route.reply))
             else:
                 routes.append(route)
                 routed.append(place)
@@ -102,8 +102,8 @@ class Categorizer:
             if copy.next_hop == SUBMISSION:
                 item.due = now + LOOK_UP_AGAIN_SECONDS
             self.touch(self._queues.add(copy.next_hop, item, now))
-        if told:
-            self.failed(number, envelope, told)
+        if happened:
+            self.failed(number, envelope, happened)
 
     def _copies(self, routes: list[Routed]) -> list[Copy]:
         if len(routes) == 1:

@@ -8,6 +8,7 @@ from typing import Protocol
 from gatepost.routing.next_hop import NextHop
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import BodyReader
+from gatepost.transport.reports.rules import Fate
 from gatepost.wire.smtp_reply import Reply
 
 
@@ -18,8 +19,8 @@ class Answer:
     place: int
     state: RecipientState
     reply: str
-    relayed: bool = False
-    """Delivered to a server that makes no success reports, though one was asked for (RFC 3461, section 5.2.2)."""
+    tell: Fate | None = None
+    """The report of success that is ours to write, where one was asked for (RFC 3461, section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)

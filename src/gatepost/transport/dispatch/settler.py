@@ -12,16 +12,17 @@ from gatepost.organization.transport import TransportSettings
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.dispatch.ports import Sent
-from gatepost.transport.dispatch.settling import Told
+from gatepost.transport.dispatch.settling import Happened
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
 from gatepost.transport.queues.item import Item
+from gatepost.transport.reports.rules import Fate
 
 FAULTS_BEFORE_DEFERRED = 2
 """Times that a session may end under a message before that message waits for its retry like one that was put off."""
 
-Report = Callable[[int, Envelope, Told], Awaitable[None]]
+Report = Callable[[int, Envelope, Happened], Awaitable[None]]
 """Writes the reports that are due for a message, and has them on disk when it returns. Never raises."""
 
 
@@ -53,10 +54,10 @@ class Settler:
     ) -> None:
         """What came of sending `item`, in hand: it is forgotten, or put back for what is left of it."""
         now = self._clock()
-        told = settling.apply(envelope, outcome.answers, server)
+        happened = settling.apply(envelope, outcome.answers, server)
         self._count(outcome)
-        if told:
-            await self._report(item.number, envelope, told)
+        if happened:
+            await self._report(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)
         if outcome.answers:
             queue.sent += any(answer.state is RecipientState.DELIVERED for answer in outcome.answers)
@@ -83,13 +84,13 @@ class Settler:
     async def drop(self, queue: DeliveryQueue, item: Item, reply: str, *, tell: bool) -> None:
         """An operator takes a waiting item away; with `tell` its sender gets a report."""
 
-        def change(envelope: Envelope) -> Told:
-            told = settling.fail(envelope, item.recipients, reply)
-            if not tell:
-                for place in told.failed:
-                    envelope.recipients[place].state = RecipientState.DROPPED
-                return Told()
-            return told
+        def change(envelope: Envelope) -> Happened:
+            happened = settling.fail(envelope, item.recipients, reply)
+            if tell:
+                return happened
+            for place, _ in happened:
+                envelope.recipients[place].state = RecipientState.DROPPED
+            return []
 
         await self._change(queue, item, change)
 
@@ -111,17 +112,17 @@ class Settler:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Told]) -> None:
+    async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
         try:
             envelope = await self.hands.take(item.number)
         except KeyError:
             queue.drop(item)
             return
         try:
-            told = change(envelope)
-            if told:
-                self.failed += len(told.failed)
-                await self._report(item.number, envelope, told)
+            happened = change(envelope)
+            if happened:
+                self.failed += sum(fate is not Fate.DELAYED for _, fate in happened)
+                await self._report(item.number, envelope, happened)
             left = settling.open_places(envelope, item.recipients)
             if not left and queue.drop(item):
                 queue.emptied(self._clock())

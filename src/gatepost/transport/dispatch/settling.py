@@ -1,29 +1,19 @@
-"""What an outcome means for a message: states, the next try, reports. Pure: time and settings are arguments."""
+"""What an outcome means for a message: states, and who is to hear of them. Pure: time is an argument."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from gatepost.transport.dispatch.ports import Answer
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.queues.item import Item
+from gatepost.transport.reports.rules import Fate
 
 OPEN = frozenset({RecipientState.WAITING, RecipientState.UNCERTAIN})
 """Recipients that the transport still owes an outcome."""
-EXPIRED = "4.4.7 The message could not be delivered in time"
 
-
-@dataclass(slots=True)
-class Told:
-    """Places of recipients whose sender may have to hear of them."""
-
-    failed: list[int] = field(default_factory=list)
-    relayed: list[int] = field(default_factory=list)
-    delayed: list[int] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.failed or self.relayed or self.delayed)
+Happened = list[tuple[int, Fate]]
+"""Places of recipients, and what became of each: what the reports are made from."""
 
 
 def open_places(envelope: Envelope, places: Iterable[int]) -> tuple[int, ...]:
@@ -36,9 +26,9 @@ def is_settled(envelope: Envelope) -> bool:
     return all(recipient.state not in OPEN for recipient in envelope.recipients)
 
 
-def apply(envelope: Envelope, answers: Sequence[Answer], server: str) -> Told:
-    """Write answers into the envelope; who is to be told of them."""
-    told = Told()
+def apply(envelope: Envelope, answers: Sequence[Answer], server: str) -> Happened:
+    """Write answers into the envelope; what its sender may have to hear."""
+    happened: Happened = []
     for answer in answers:
         recipient = envelope.recipients[answer.place]
         recipient.state = answer.state
@@ -46,36 +36,35 @@ def apply(envelope: Envelope, answers: Sequence[Answer], server: str) -> Told:
         recipient.server = server
         recipient.attempts += 1
         if answer.state is RecipientState.FAILED:
-            told.failed.append(answer.place)
-        elif answer.relayed:
-            told.relayed.append(answer.place)
-    return told
+            happened.append((answer.place, Fate.FAILED))
+        elif answer.tell is not None:
+            happened.append((answer.place, answer.tell))
+    return happened
 
 
-def fail(envelope: Envelope, places: Iterable[int], reply: str) -> Told:
-    """Give recipients up that are not yet settled."""
-    told = Told()
+def fail(envelope: Envelope, places: Iterable[int], reply: str, fate: Fate = Fate.FAILED) -> Happened:
+    """Give recipients up that are not yet settled. Without `reply` what the last server said stays."""
+    happened: Happened = []
     for place in open_places(envelope, places):
         recipient = envelope.recipients[place]
         recipient.state = RecipientState.FAILED
-        recipient.reply = reply
-        told.failed.append(place)
-    return told
+        recipient.reply = reply or recipient.reply
+        happened.append((place, fate))
+    return happened
 
 
-def attend(envelope: Envelope, item: Item, now: float, reason: str) -> Told:
+def attend(envelope: Envelope, item: Item, now: float, reason: str) -> Happened:
     """The time of `item.attend` has come: it has expired, or its delay is to be told. `reason` is its queue's."""
+    waiting = [envelope.recipients[place] for place in open_places(envelope, item.recipients)]
+    for recipient in waiting:
+        recipient.reply = recipient.reply or reason
     if now >= item.expires:
-        for place in open_places(envelope, item.recipients):
-            reason = envelope.recipients[place].reply or reason
-            break
-        return fail(envelope, item.recipients, f"{EXPIRED}: {reason}" if reason else EXPIRED)
-    told = Told()
+        return fail(envelope, item.recipients, "", Fate.EXPIRED)
+    happened: Happened = []
     for place in open_places(envelope, item.recipients):
         recipient = envelope.recipients[place]
         if not recipient.delay_told:
             recipient.delay_told = True
-            recipient.reply = recipient.reply or reason
-            told.delayed.append(place)
+            happened.append((place, Fate.DELAYED))
     item.attend = item.expires
-    return told
+    return happened
