@@ -39,8 +39,8 @@ CLOSED = Closed()
 class SmtpClient:
     """One session. `step` is what it waits for; `extensions` is what the server offers since the last EHLO."""
 
-    __slots__ = ("_hello", "_mechanism", "_reader", "_responses", "_settings", "_transaction", "extensions", "secured",
-                 "step")  # fmt: skip
+    __slots__ = ("_hello", "_mechanism", "_reader", "_responses", "_settings", "_transaction", "extensions", "replies",
+                 "secured", "step")  # fmt: skip
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises ValueError when the name cannot be said."""
@@ -53,21 +53,29 @@ class SmtpClient:
         self._responses: list[bytes] = []
         self._transaction: Transaction | None = None
         self.extensions = Extensions()
+        self.replies = 0
+        """Whole replies so far: by them one sees that the server is getting on."""
         self.secured = settings.secured
         self.step = Step.GREETING
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is said or taken."""
+        return self.step is Step.OVER
 
     # From the server
 
     def receive(self, data: bytes) -> list[ClientEvent]:
         """Take bytes of the server. Once the session is over nothing comes back."""
-        if self.step is Step.OVER:
+        if self.over:
             return []
         if self.step is Step.HANDSHAKE:
             return self.broken(SessionFault.TLS, "bytes in clear before the handshake")
         events: list[ClientEvent] = []
         try:
             self._reader.feed(data)
-            while self.step is not Step.OVER and (reply := self._reader.take()) is not None:
+            while not self.over and (reply := self._reader.take()) is not None:
+                self.replies += 1
                 said = self._reply(reply)
                 if self._reader and any(type(event) is Send for event in said):
                     # Whoever answers before he was asked is not in step with us.
@@ -90,7 +98,7 @@ class SmtpClient:
 
     def lost(self, text: str = "connection lost") -> list[ClientEvent]:
         """The connection ended."""
-        return [] if self.step is Step.OVER else self.broken(SessionFault.LOST, text)
+        return [] if self.over else self.broken(SessionFault.LOST, text)
 
     def broken(self, fault: SessionFault, text: str, reply: Reply | None = None) -> list[ClientEvent]:
         """End the session: `Broken`, or what that makes of the transaction's recipients."""

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
-import idna
-
+from gatepost.wire.smtp_address import BadAddress, domain_of, parse_address, quote_local, split_address
 from gatepost.wire.smtp_client_extensions import Extensions
 
 MAX_PARAMETER = 500
 """Octets of ORCPT's address (RFC 3461, section 4.2) and more than those of ENVID (100)."""
 
-_LOCAL = r"(?:[^\x00-\x20\x7f\"<>(),:;@\[\]\\]+|\"(?:[^\x00-\x1f\x7f\"\\]|\\[^\x00-\x1f\x7f])*\")"
-_DOMAIN = r"(?:[^\x00-\x20\x7f\"<>(),:;@\[\]\\]+|\[[!-Z^-~]+\])"
-_ADDRESS = re.compile(f"{_LOCAL}@{_DOMAIN}")
 _XTEXT = re.compile(r"[!-~]+")
 _ORIGINAL = re.compile(r"([A-Za-z0-9-]+);([^\x00-\x20\x7f]+)")
 _RETURNS = {"FULL": b" RET=FULL", "HDRS": b" RET=HDRS"}
@@ -32,17 +27,6 @@ class Unsendable(ValueError):
         self.enhanced = enhanced
 
 
-@lru_cache(4096)
-def a_label(domain: str) -> str:
-    """A domain as DNS has it (UTS 46, non-transitional). Raises ValueError where it has no such form."""
-    if domain.isascii():
-        return domain
-    try:
-        return idna.encode(domain, uts46=True).decode("ascii")
-    except idna.IDNAError as error:
-        raise ValueError("a domain that has no ASCII form") from error
-
-
 def path(address: str, *, utf8: bool) -> bytes:
     """`address` (empty: the null sender, or `postmaster`) as a path without brackets.
 
@@ -51,22 +35,16 @@ def path(address: str, *, utf8: bool) -> bytes:
     """
     if not address or address.lower() == "postmaster":
         return address.encode()
-    if _ADDRESS.fullmatch(address) is None:
-        raise Unsendable("5.1.3", "not an address that can be sent")
-    if address.isascii():
-        return address.encode("ascii")
-    if utf8:
-        try:
+    try:
+        address = parse_address(address, utf8=True)
+        if address.isascii() or utf8:
             return address.encode()
-        except UnicodeEncodeError:
-            raise Unsendable("5.1.3", "not an address that can be sent") from None
-    local, _, domain = address.rpartition("@")
+        local, domain = split_address(address)[0], domain_of(address)
+    except (BadAddress, UnicodeEncodeError) as error:
+        raise Unsendable("5.1.3", "not an address that can be sent") from error
     if not local.isascii():
         raise Unsendable("5.6.7", "the next server does not take addresses that are not ASCII (SMTPUTF8)")
-    try:
-        return f"{local}@{a_label(domain)}".encode("ascii")
-    except ValueError as error:
-        raise Unsendable("5.6.7", str(error)) from None
+    return f"{quote_local(local)}@{domain}".encode("ascii")
 
 
 def mail_command(

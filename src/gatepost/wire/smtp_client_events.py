@@ -1,4 +1,4 @@
-"""What the client machine of SMTP and LMTP says to whoever drives it. `Send` and `StartTls` are those of all machines."""
+"""What the client machine of SMTP and LMTP says to whoever drives it, beside `Send` and `StartTls` of all machines."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Step(Enum):
 class SessionFault(Enum):
     """What ended a session, or kept it from beginning. None says anything of a message (field cases 42 and 44)."""
 
+    CONNECT = "connect"
+    """No connection: a socket error, or no answer in time. The only one that says that a server is down (SPEC T5)."""
     REFUSED = "refused"
     """A greeting, or an answer to EHLO, that is no welcome."""
     BUSY = "busy"

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gatepost.wire.events import Send
-from gatepost.wire.smtp_client_data import END
 from gatepost.wire.smtp_client_events import Broken, Fate, Finished, SendContent, SessionFault, Step, Verdict
 from gatepost.wire.smtp_reply import Reply
 
 SEND_CONTENT = SendContent()
 RSET = b"RSET\r\n"
 DATA = b"DATA\r\n"
+EMPTY = b".\r\n"
 _LATER = Verdict(Fate.LATER)
 
 
@@ -125,7 +125,7 @@ class Transaction:
                 return Step.CONTENT, SEND_CONTENT
             if self._lmtp:  # how many replies would follow the dot is nowhere written
                 return Step.DATA, _misfit(reply)
-            return Step.EMPTY_END, Send(END)
+            return Step.EMPTY_END, Send(EMPTY)
         if reply.positive:
             return Step.DATA, _misfit(reply)
         self._settle(_refusal(reply))
