@@ -9,13 +9,14 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import DomainKind
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import BodyWriter, Pressure, Spool, SpoolFull
+from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
 from gatepost.wire.smtp_reply import Reply
 
 FULL = Reply(452, "Insufficient system resources", "4.3.1")
