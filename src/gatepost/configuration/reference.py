@@ -86,6 +86,11 @@ A warning does not keep Gatepost from running. While there are faults in the sha
   the hosts of its external URLs and the names of its arrays, or else its `fqdn`.
 - A private key or a password file that every account may read.
 - `idle_seconds` under 30 minutes.
+- Mail: a site with databases and no hub, or no links that lead there; a hub site without a hub; a hub without an `smtp`
+  endpoint; a mailbox server with databases that hubs cannot deliver to; no send connector for `*`; a relayed domain
+  without a connector, and an address space for an authoritative one.
+- A receive connector that is an open relay (`externally-secured` for everybody), lets passwords cross in clear, or lets
+  in a group that cannot show who it is. A send connector whose password goes to a host that nobody verified.
 - Front ends of one name with different certificates, when their files are checked together:
   `gatepost check cas-01.toml cas-02.toml`.
 """
