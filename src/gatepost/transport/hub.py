@@ -22,8 +22,8 @@ from gatepost.activemanager.open import watch_registry
 from gatepost.activemanager.port import OwnedRegistryWatch
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
 from gatepost.configuration.hub import parse_resolver
+from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
-from gatepost.configuration.transport_settings import HubSettings
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.routing.mail.router import MailRouter
