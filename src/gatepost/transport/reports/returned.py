@@ -125,7 +125,7 @@ def quoted_printable(data: bytes) -> bytes:
     if ended:
         lines.pop()
     encoded = (binascii.b2a_qp(line, istext=True).replace(b"=\n", b"=\r\n") for line in lines)
-    return b"\r\n".join(encoded) + (b"\r\n" if ended else b"")
+    return b"\r\n".join(encoded) + (b"\r\n" if ended and data else b"")
 
 
 def is_plain(text: bytes) -> bool:
