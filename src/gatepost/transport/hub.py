@@ -221,6 +221,8 @@ class Hub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._dispatcher.end(seconds)
         await self._reaching.close()
+        if self._checks is not None:
+            await self._checks.close()
         await self._resolver.close()
         self._sign_in.close()
         self._registry.close()

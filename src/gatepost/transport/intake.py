@@ -29,6 +29,9 @@ NOT_NOW = Reply(451, "The address cannot be looked up at the moment", "4.3.0")
 class ContentCheck(Protocol):
     """Who is asked about the content of a message that is on disk and not yet ours."""
 
+    def wants(self, envelope: Envelope) -> bool:
+        """Whether the message is to be looked at."""
+
     async def __call__(self, number: int, envelope: Envelope) -> Reply | None:
         """A reply refuses the message; `envelope.added` may be given header fields. Never raises."""
 
@@ -107,7 +110,7 @@ class Intake:
         self._order = itertools.count(int(clock() * 1000))
         self._site = IntakeSettings()
         self.check: ContentCheck | None = None
-        """Who is asked about messages of strangers and users; None: nobody."""
+        """Who is asked about messages before they are ours; None: nobody."""
         self.taken = 0
         self.refused = 0
 
@@ -162,7 +165,7 @@ class Intake:
         envelope.message_id, envelope.subject = facts.message_id, facts.subject
         envelope.size = writer.size
         envelope.expires = envelope.received + self._site.message_expiration
-        envelope.unchecked = self.check is not None and not envelope.source.internal
+        envelope.unchecked = self.check is not None and self.check.wants(envelope)
         try:
             number = await self._spool.commit(writer.inner, envelope)
         except SpoolFull:

@@ -108,6 +108,8 @@ class Envelope(msgspec.Struct):
     """Frozen by an operator."""
     added: bytes = b""
     """Header fields that go before the content when it is sent: signatures, what a content check says."""
+    left_out: list[bytes] = msgspec.field(default_factory=list)
+    """Header fields, in lower case, that are left out when it is sent."""
     unchecked: bool = False
     """On disk, but not yet acknowledged: its content is being looked at. After a crash it is forgotten, for its sender
     still has it."""
