@@ -140,6 +140,7 @@ class Hub:
         self._categorizer.touch = self._dispatcher.touch
         self._categorizer.failed = self._not_routed
         self.intake = Intake(spool, self._categorizer, clock, log)
+        self._checks: Checks | None = None
         self._operating = Operating(
             self.queues, self._dispatcher, self._settler, self._requeue, self._keep_suspended, clock
         )
@@ -271,6 +272,7 @@ class Hub:
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
         names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
         addresses = {str(b.address) for c in connectors for b in c.bindings if not b.address.is_unspecified}
+        self._set_checks()
         self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses | {server.address}))
         keys = front_end.peer_keys
         self._outbound.renew(
@@ -281,6 +283,17 @@ class Hub:
                 keys.private_key if keys else b"",
             )
         )
+
+    def _set_checks(self) -> None:
+        """Hook and keys, anew: files of keys may have been changed."""
+        settings, before = self._configuration.front_end.transport, self._checks
+        assert settings is not None
+        has_any = settings.content_hook is not None or settings.dkim
+        fqdn = self._configuration.server.fqdn
+        self._checks = Checks(settings, fqdn, self._spool, self._clock, self._log) if has_any else None
+        self.intake.check = self._checks
+        if before is not None:
+            self._begin(before.close(), "close the content hook")
 
     def _set_active(self) -> None:
         before = self._categorizer.active
