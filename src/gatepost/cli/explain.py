@@ -18,7 +18,7 @@ from gatepost.cli.options import Stores, config_option, open_stores
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.port import User
 from gatepost.organization.addresses import is_ip_address
-from gatepost.organization.model import Protocol, Role
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol, Role
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.decision import Refuse
 from gatepost.wire.activesync import follows_451
@@ -26,7 +26,7 @@ from gatepost.wire.activesync import follows_451
 
 @click.command("explain")
 @click.argument("user")
-@click.option("--protocol", type=click.Choice([p.value for p in Protocol]), default="imap", show_default=True)
+@click.option("--protocol", type=click.Choice([p.value for p in CLIENT_PROTOCOLS]), default="imap", show_default=True)
 @click.option("--path", default="/owa", show_default=True, help="Path of the request, for https.")
 @click.option("--from", "front_end", help="Front end the client comes to; default: this one.")
 @click.option("--client", metavar="ADDRESS", default="", help="The client's address: its site, and where it leads.")

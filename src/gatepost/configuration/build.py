@@ -41,6 +41,10 @@ ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
     "https": (Protocol.HTTPS, 443, TlsMode.IMPLICIT),
     "http": (Protocol.HTTPS, 80, None),
     PEER: (Protocol.HTTPS, 444, TlsMode.IMPLICIT),
+    "smtp": (Protocol.SMTP, 25, TlsMode.STARTTLS),
+    "lmtp": (Protocol.LMTP, 24, TlsMode.STARTTLS),
+    "submission": (Protocol.SUBMISSION, 587, TlsMode.STARTTLS),
+    "submissions": (Protocol.SUBMISSION, 465, TlsMode.IMPLICIT),
 }
 """Protocol, port and TLS mode of each endpoint's name. `http` has no mode: clear text must be written out."""
 

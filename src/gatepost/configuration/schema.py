@@ -218,6 +218,14 @@ class EndpointsTable(Table):
     """HTTP, port 80. `tls = "clear"` must be written."""
     peer: EndpointTable | None = None
     """HTTP from other front ends, port 444, `implicit`: mutual TLS by the organization's own CA (`gatepost ca`)."""
+    smtp: EndpointTable | None = None
+    """SMTP, port 25, `starttls`: where servers of the organization hand over mail."""
+    lmtp: EndpointTable | None = None
+    """LMTP, port 24, `starttls`: where hubs deliver to a mailbox server."""
+    submission: EndpointTable | None = None
+    """SMTP of users who sign in, port 587, `starttls`."""
+    submissions: EndpointTable | None = None
+    """SMTP of users who sign in, port 465, `implicit`."""
 
 
 class SignInTable(Table):

@@ -15,11 +15,21 @@ Network = IPv4Network | IPv6Network
 
 
 class Protocol(StrEnum):
-    """A client protocol. The value is the word used in configuration, commands and logs."""
+    """What is spoken at an endpoint. The value is the word used in configuration, commands and logs."""
 
     IMAP = "imap"
     POP3 = "pop3"
     HTTPS = "https"
+    SMTP = "smtp"
+    """Between servers: to hubs and edges, and to mailbox servers that take deliveries by it (RFC 5321)."""
+    LMTP = "lmtp"
+    """Deliveries to a mailbox server (RFC 2033)."""
+    SUBMISSION = "submission"
+    """SMTP by users who sign in (RFC 6409)."""
+
+
+CLIENT_PROTOCOLS = (Protocol.IMAP, Protocol.POP3, Protocol.HTTPS)
+"""What users sign in by at a front end, in the order of lists."""
 
 
 class TlsMode(StrEnum):
@@ -124,7 +134,7 @@ class SiteLink:
 class Endpoint:
     """Where a server answers one protocol.
 
-    `name` is the key in the file (`imap`, `imaps`, `pop3`, `pop3s`, `https`, `http`); `address` is an IP
+    `name` is the key in the file (`imap`, `imaps`, `https`, `smtp`, `lmtp` …); `address` is an IP
     address or a host name to connect to or to listen on; `tls_name` is the name its certificate must carry.
     """
 
@@ -169,6 +179,11 @@ class Server:
     """Path of the CA file that signs this server's certificates; empty: the front end's `server_ca`."""
     max_connections: int = 2000
     """Most pooled HTTP connections of one worker to this server (SPEC B4)."""
+
+    @property
+    def client_endpoints(self) -> tuple[Endpoint, ...]:
+        """What a front end that is this server listens on."""
+        return tuple(e for e in self.endpoints if e.protocol in CLIENT_PROTOCOLS)
 
     @property
     def peer_endpoint(self) -> Endpoint | None:
