@@ -15,6 +15,7 @@ from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
+from gatepost.configuration.transport_schema import TransportTable
 from gatepost.configuration.words import (
     AuthenticationWord,
     ClientAddressWord,
@@ -151,6 +152,7 @@ class FrontEndTable(Table):
     forms: FormsTable = FormsTable()
     token_verifier: TokenVerifierTable | None = None
     manager: ManagerTable | None = None
+    transport: TransportTable | None = None
     etcd: EtcdTable | None = None
 
 

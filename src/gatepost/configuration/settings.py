@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gatepost.configuration.manager_settings import ManagerSettings
+from gatepost.configuration.transport_settings import HubSettings
 from gatepost.organization.model import Network, Organization, Server
 
 
@@ -173,6 +174,8 @@ class FrontEnd:
     """None: this front end runs no manager."""
     etcd: EtcdSettings | None = None
     """With it the registry is in etcd instead of a file."""
+    transport: HubSettings | None = None
+    """None: this server transports no mail."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ class Recipient(msgspec.Struct, gc=False):
     server: str = ""
     """Who gave that answer: host name and address, or nothing."""
     delay_told: bool = False
+    deliver_to: str = ""
+    """The address by which the mailbox's server knows the recipient, where it is another; filled in for sending."""
 
 
 class Source(msgspec.Struct, gc=False):
@@ -104,5 +106,10 @@ class Envelope(msgspec.Struct):
     subject: str = ""
     suspended: bool = False
     """Frozen by an operator."""
+    added: bytes = b""
+    """Header fields that go before the content when it is sent: signatures, what a content check says."""
+    unchecked: bool = False
+    """On disk, but not yet acknowledged: its content is being looked at. After a crash it is forgotten, for its sender
+    still has it."""
     crashes: int = 0
     """How often the process died while it had this message in hand (poison messages)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gatepost.transport.message import Envelope
 from gatepost.wire.smtp_reply import Reply
@@ -57,6 +57,9 @@ class BodyReader(Protocol):
         """Safe twice."""
 
 
+Writer = TypeVar("Writer", bound=BodyWriter)
+
+
 class Spool(Protocol):
     """Messages on disk (SPEC T2). What `commit`, `update`, `remove` have returned from survives kill -9, power loss."""
 
@@ -83,7 +86,7 @@ class Spool(Protocol):
         """Raises KeyError, OSError."""
 
 
-class Intake(Protocol):
+class Intake(Protocol[Writer]):
     """What a receive connection asks of the transport behind it. All but `accept` answer at once, from memory."""
 
     @property
@@ -99,8 +102,8 @@ class Intake(Protocol):
     def is_ours(self, address: str) -> bool:
         """Whether the address is in an accepted domain, so that strangers may send to it."""
 
-    def writer(self, size: int | None) -> BodyWriter:
-        """Called at DATA or the first BDAT. Raises `SpoolFull`."""
+    def writer(self, size: int | None, envelope: Envelope) -> Writer:
+        """Called at DATA or the first BDAT, when all recipients are known. Raises `SpoolFull`."""
 
-    async def accept(self, writer: BodyWriter, envelope: Envelope) -> Reply:
+    async def accept(self, writer: Writer, envelope: Envelope) -> Reply:
         """Make it ours: at a positive reply the message is on disk. Never raises for a fault of the disk."""
