@@ -20,10 +20,10 @@ SMTP_PORT = 25
 SUBMISSION_PORT = 587
 SUBMISSIONS_PORT = 465
 
-_EVERYWHERE: tuple[Address, ...] = (IPv4Address("0.0.0.0"), IPv6Address("::"))
+_EVERYWHERE: tuple[Address, ...] = (IPv4Address(0), IPv6Address(0))
 _EVERYBODY = (
-    AddressRange(IPv4Address("0.0.0.0"), IPv4Address("255.255.255.255")),
-    AddressRange(IPv6Address("::"), IPv6Address(2**128 - 1)),
+    AddressRange(IPv4Address(0), IPv4Address(2**32 - 1)),
+    AddressRange(IPv6Address(0), IPv6Address(2**128 - 1)),
 )
 
 

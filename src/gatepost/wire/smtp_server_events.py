@@ -22,8 +22,6 @@ class Store:
     """Octets of content."""
     eight_bit: bool = False
     """It goes beyond ASCII, whatever BODY said."""
-    message_id: str = ""
-    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,8 +193,7 @@ class SmtpServerMail(SmtpServerCore):
         self._state = State.COMMAND
         refusal = content.refusal
         if refusal is None:
-            header = content.header
-            self._park(Store(content.size, content.eight_bit, header.message_id, header.subject))
+            self._park(Store(content.size, content.eight_bit))
             return
         self._give_up()
         self._out.append(refusal)

@@ -5,34 +5,53 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.model import Role, Server
+from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, ReceiveConnector
 from gatepost.peers.identity import PeerRefused, PeerTrust
 
 TRANSPORT_ROLES = frozenset({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT, Role.CLIENT_ACCESS, Role.MAILBOX})
 """Who sends mail within the organization: hubs and edges, front ends for their users, mailbox servers' submissions."""
 
 
+class Shows(Enum):
+    """Whose certificate a client has to show."""
+
+    NONE = "none"
+    SERVER = "server"
+    PARTNER = "partner"
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiveTls:
     """The contexts of one configuration; a new one takes its place as a whole.
 
-    `mutual` asks for a certificate of the organization's CA. A client is only asked when it calls itself by the name of
-    a server of the organization (`server_names`, lower case): others may well have certificates of other authorities
-    to show, and OpenSSL would end their handshake over them.
+    `mutual` asks for a certificate of the organization's CA, `partners` for one of a known authority. OpenSSL ends the
+    handshake of a client over any other certificate, and strangers do show theirs when they are asked. So a client is
+    only asked when it calls itself by the name of a server of the organization (`server_names`, lower case), or where a
+    connector is for partners and not for everybody.
     """
 
     context: ssl.SSLContext
     mutual: ssl.SSLContext | None = None
+    partners: ssl.SSLContext | None = None
     trust: PeerTrust | None = None
     server_names: frozenset[str] = frozenset()
 
-    def context_for(self, name: str) -> tuple[ssl.SSLContext, bool]:
-        """The context for a client that calls itself `name` at EHLO, and whether it has to show a certificate."""
-        if self.mutual is not None and name.casefold().removesuffix(".") in self.server_names:
-            return self.mutual, True
-        return self.context, False
+    def context_for(self, connector: ReceiveConnector, name: str = "") -> tuple[ssl.SSLContext, Shows]:
+        """The context for a client that calls itself `name` at EHLO."""
+        groups = connector.permission_groups
+        if (
+            self.mutual is not None
+            and ReceiveAuthentication.SERVERS in connector.authentication
+            and name.casefold().removesuffix(".") in self.server_names
+        ):
+            return self.mutual, Shows.SERVER
+        if self.partners is not None and PermissionGroup.PARTNERS in groups and PermissionGroup.ANONYMOUS not in groups:
+            return self.partners, Shows.PARTNER
+        return self.context, Shows.NONE
 
     def server_at(self, certificate: bytes | None, now: float) -> str:
         """The name of the server that showed this certificate (DER). Raises `PeerRefused`."""
@@ -49,14 +68,22 @@ def receive_tls(
     organization_pair: tuple[bytes, bytes] | None = None,
     servers: Mapping[str, Server] | None = None,
     own_name: str = "",
+    partner_ca: bytes = b"",
 ) -> ReceiveTls:
     """Contexts from PEM. `organization_pair` are certificate and key of the organization's CA for this server.
 
-    Raises `ssl.SSLError`, ValueError.
+    `partner_ca`: the authorities whose certificates partners show; empty: those the system knows. Raises
+    `ssl.SSLError`, ValueError.
     """
     context = _context(certificate, private_key)
+    partners = _context(certificate, private_key)
+    partners.verify_mode = ssl.CERT_REQUIRED
+    if partner_ca:
+        partners.load_verify_locations(cadata=partner_ca.decode("ascii", "ignore"))
+    else:
+        partners.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     if not organization_ca or organization_pair is None or servers is None:
-        return ReceiveTls(context)
+        return ReceiveTls(context, partners=partners)
     mutual = _context(*organization_pair)
     mutual.minimum_version = ssl.TLSVersion.TLSv1_3
     mutual.verify_mode = ssl.CERT_REQUIRED
@@ -66,7 +93,7 @@ def receive_tls(
     mutual.num_tickets = 0
     trust = PeerTrust(organization_ca, servers, own_name, TRANSPORT_ROLES)
     names = frozenset(server.fqdn.casefold() for name, server in servers.items() if name != own_name)
-    return ReceiveTls(context, mutual, trust, names)
+    return ReceiveTls(context, mutual, partners, trust, names)
 
 
 def _context(certificate: bytes, private_key: bytes) -> ssl.SSLContext:
