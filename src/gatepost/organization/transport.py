@@ -96,6 +96,8 @@ class ReceiveConnector:
     tarpit_seconds: float = 5.0
     connection_seconds: float = 600.0
     inactivity_seconds: float = 300.0
+    greeting_delay: float = 0.0
+    """How long clients wait for the banner: those who speak before it are refused, and most of them send spam."""
     bare_line_feeds: bool = False
     """Take lines that end in LF alone, from submitters that know no better; they are put right before they go on."""
     proxy_protocol_from: tuple[AddressRange, ...] = ()
