@@ -19,6 +19,7 @@ COMMANDS = {
     "check": "Check a configuration and name every fault in it.",
     "user": "Add, change, list, remove and import users.",
     "database": "Show the databases and move their active copies.",
+    "queue": "Show the mail that waits; hold it, try it now, send it elsewhere, delete it.",
     "sessions": "Show the clients that are connected, and end their sessions.",
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends know each other.",
