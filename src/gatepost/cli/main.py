@@ -28,6 +28,8 @@ COMMANDS = {
     "virtual-directory": "Show and change the paths that servers serve over HTTP.",
     "array": "Show and change client access arrays.",
     "serve": "Run the front end.",
+    "transport": "Mail transport: when servers that are down are tried.",
+    "log": "Show the transport's logs.",
     "director": "The verbs of `doveadm director`, for who knows them.",
     "manager": "Run an active manager alone, beside front ends that run elsewhere.",
     "status": "Show what the running front end does: workers, sessions, what is down.",
