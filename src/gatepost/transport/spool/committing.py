@@ -65,6 +65,8 @@ class Change:
     blob: bytes | None = None
     body: bytes | None = None
     size: int = 0
+    crc: int = 0
+    """Of a large content."""
     text: str = ""
     """A fact's name, or the reason of a quarantine."""
 
@@ -182,12 +184,10 @@ class Committer:
             if group.files:
                 sync_directory(self._layout.content)
             changed = self._database.apply(group)
-        except (apsw.Error, OSError) as fault:
-            self._damaged = not _is_full(fault)
-            self.fault = fault
-            return fault
         except Exception as fault:  # noqa: BLE001 - the thread goes on; callers are told
-            self.fault = fault
+            if not _is_ours(fault):
+                self._damaged = not _is_full(fault)
+                self.fault = fault
             return fault
         self.fault = None
         return changed
@@ -219,7 +219,7 @@ def _grouped(changes: Iterable[Change]) -> Group:
             case Kind.COMMIT:
                 group.messages.append((change.number, change.blob or b""))
                 if change.body is None:
-                    group.files.append((change.number, change.size))
+                    group.files.append((change.number, change.size, change.crc))
                 else:
                     group.contents.append((change.number, change.body))
             case Kind.UPDATE:

@@ -1,6 +1,7 @@
 """The SQLite file of a spool, as the one thread that writes to it sees it: whole groups, each on disk or not at all.
 
-Contents are in a table of their own: reading all envelopes does not read them, and an update does not write them anew.
+Contents are in a table of their own: reading all envelopes does not read them, and an update does not write them
+anew. Each has a checksum (CRC-32), since SQLite's pages bear none.
 What a statement does for one message it does for many: each step of SQLite lets go of Python's lock and must get it
 back from a busy event loop, so few steps matter more than short ones.
 """
@@ -17,6 +18,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import apsw
 
@@ -38,8 +40,8 @@ SCHEMA = Schema(
     (
         """
         CREATE TABLE message (number INTEGER PRIMARY KEY, envelope BLOB NOT NULL);
-        CREATE TABLE content (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
-        CREATE TABLE file (number INTEGER PRIMARY KEY, size INTEGER NOT NULL);
+        CREATE TABLE content (number INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL);
+        CREATE TABLE file (number INTEGER PRIMARY KEY, size INTEGER NOT NULL, crc INTEGER NOT NULL);
         CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
         CREATE TABLE quarantined (
             number INTEGER PRIMARY KEY, envelope BLOB NOT NULL, reason TEXT NOT NULL, at REAL NOT NULL
@@ -74,8 +76,8 @@ class Group:
 
     messages: list[tuple[int, bytes]] = field(default_factory=list)
     contents: list[tuple[int, bytes]] = field(default_factory=list)
-    files: list[tuple[int, int]] = field(default_factory=list)
-    """Number and size; the file itself is on disk."""
+    files: list[tuple[int, int, int]] = field(default_factory=list)
+    """Number, size and checksum; the file itself is on disk."""
     updates: dict[int, bytes] = field(default_factory=dict)
     removals: list[int] = field(default_factory=list)
     facts: dict[str, bytes | None] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class Database:
         """Make all of `group` durable, or nothing of it."""
         with transaction(self.connection):
             self._insert("message", group.messages)
-            self._insert("content", group.contents)
+            self._insert("content", [(number, crc32(body), body) for number, body in group.contents])
             self._insert("file", group.files)
             self._update(list(group.updates.items()))
             self._put(group.facts)
@@ -216,9 +218,9 @@ class Database:
         with suppress(apsw.Error):
             close_after_writing(self.connection)
 
-    def _insert(self, table: str, rows: Sequence[tuple[int, bytes | int]]) -> None:
+    def _insert(self, table: str, rows: Sequence[tuple[bytes | int, ...]]) -> None:
         for part in _parted(rows):
-            self.connection.execute(_insertion(table, len(part)), _flat(part))
+            self.connection.execute(_insertion(table, len(part[0]), len(part)), _flat(part))
 
     def _update(self, rows: Sequence[tuple[int, bytes]]) -> None:
         for part in _parted(rows):
@@ -251,13 +253,13 @@ class Database:
         row = self.connection.execute("SELECT envelope FROM message WHERE number = ?", (number,)).fetchone()
         if row is None:
             return False
-        content = self.connection.execute("SELECT body FROM content WHERE number = ?", (number,)).fetchone()
+        content = self.connection.execute("SELECT crc, body FROM content WHERE number = ?", (number,)).fetchone()
         self.connection.execute(
             "INSERT OR REPLACE INTO quarantined VALUES (?, ?, ?, ?)", (number, row[0], reason, time.time())
         )
         self.connection.execute("DELETE FROM message WHERE number = ?", (number,))
         if content is not None:
-            self.connection.execute("INSERT OR REPLACE INTO content VALUES (?, ?)", (number, content[0]))
+            self.connection.execute("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", (number, *content))
         return True
 
 
@@ -284,8 +286,9 @@ def _make(path: str) -> None:
 
 
 @cache
-def _insertion(table: str, rows: int) -> str:
-    return f"INSERT INTO {table} VALUES {','.join(['(?,?)'] * rows)}"  # noqa: S608 - names of ours
+def _insertion(table: str, columns: int, rows: int) -> str:
+    row = f"({','.join('?' * columns)})"
+    return f"INSERT INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - names of ours
 
 
 @cache
@@ -306,7 +309,7 @@ def _parted(rows: Sequence[T]) -> list[Sequence[T]]:
     return parts
 
 
-def _flat(rows: Sequence[tuple[int, bytes | int]]) -> list[bytes | int]:
+def _flat(rows: Sequence[tuple[bytes | int, ...]]) -> list[bytes | int]:
     return list(chain.from_iterable(rows))
 
 

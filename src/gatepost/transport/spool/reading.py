@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from errno import EIO
 from typing import Any, TypeVar
+from zlib import crc32
 
 from gatepost.store.sqlite import Store, StoreUnavailable, faults_of
 from gatepost.transport.spool.database import SCHEMA
@@ -42,19 +43,20 @@ class MemoryBody:
 class FileBody:
     """A large content, read by the pool's threads. A `BodyReader`. The file may be removed meanwhile."""
 
-    __slots__ = ("_closed", "_descriptor", "_pool", "_reading", "size")
+    __slots__ = ("_closed", "_crc", "_descriptor", "_pool", "_reading", "size")
 
-    def __init__(self, descriptor: int, size: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, descriptor: int, size: int, crc: int, pool: ThreadPoolExecutor) -> None:
         self._descriptor = descriptor
+        self._crc = crc
         self._pool = pool
         self._reading: asyncio.Future[bytes] | None = None
         self._closed = False
         self.size = size
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Raises OSError, also where the file has become shorter than it was."""
+        """Raises OSError, also before the last piece of a file that is not as it was written."""
         loop = asyncio.get_running_loop()
-        at = 0
+        at = found = 0
         while at < self.size:
             if self._closed:
                 raise OSError(EIO, "the content was closed while it was read")
@@ -64,6 +66,9 @@ class FileBody:
             if not data:
                 raise OSError(EIO, f"the content ends after {at} of {self.size} bytes")
             at += len(data)
+            found = crc32(data, found)
+            if at >= self.size and found != self._crc:
+                raise OSError(EIO, "the content is not as it was written")
             yield data
 
     def close(self) -> None:
@@ -149,16 +154,18 @@ class Readers:
                 store.close()  # opened anew at the next read
             raise
 
-    def _body(self, number: int) -> bytes | tuple[int, int] | None:
+    def _body(self, number: int) -> bytes | tuple[int, int, int] | None:
         rows = self._all(
-            "SELECT content.body, file.size FROM message LEFT JOIN content USING (number) "
-            "LEFT JOIN file USING (number) WHERE message.number = ?",
+            "SELECT content.body, file.size, coalesce(content.crc, file.crc) FROM message "
+            "LEFT JOIN content USING (number) LEFT JOIN file USING (number) WHERE message.number = ?",
             (number,),
         )
         if not rows:
             return None
-        body, size = rows[0]
+        body, size, crc = rows[0]
         if isinstance(body, bytes):
+            if crc32(body) != crc:
+                raise OSError(EIO, f"the content of message {number} is not as it was written")
             return body
         if not isinstance(size, int):
             raise OSError(EIO, f"message {number} has no content")
@@ -166,4 +173,4 @@ class Readers:
         if os.fstat(descriptor).st_size < size:
             os.close(descriptor)
             raise OSError(EIO, f"the content of message {number} is shorter than {size} bytes")
-        return descriptor, size
+        return descriptor, size, crc

@@ -322,7 +322,7 @@ class DiskSpool:
             if not future.done():
                 future.set_exception(writer.fault or OSError(EIO, "the spool is closed"))
             return
-        self._committer.ask(Change(Kind.COMMIT, future, writer.number, blob, None, writer.size))
+        self._committer.ask(Change(Kind.COMMIT, future, writer.number, blob, None, writer.size, writer.crc))
 
     def _answered(self, answers: list[Answer]) -> None:
         """Tell everybody what became of a group."""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
+from zlib import crc32
 
 from gatepost.transport.ports import SpoolFull
 from gatepost.transport.spool.layout import Layout
@@ -28,6 +29,8 @@ class ContentFile:
         self._path = path
         self._descriptor: int | None = None
         self._unsynced = 0
+        self.crc = 0
+        """CRC-32 of what was written."""
 
     def write(self, parts: list[bytes]) -> None:
         """Append; after a fault nothing of the file is left."""
@@ -36,6 +39,7 @@ class ContentFile:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 self._descriptor = os.open(self._path, flags, 0o600)
             data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+            self.crc = crc32(data, self.crc)
             while data:
                 written = write_some(self._descriptor, data)
                 self._unsynced += written
@@ -132,6 +136,11 @@ class ContentWriter:
         self.committed = False
         self.over = False
         """Nothing more is taken: discarded, or committed."""
+
+    @property
+    def crc(self) -> int:
+        """Of a finished file."""
+        return 0 if self._file is None else self._file.crc
 
     @property
     def full(self) -> bool:
