@@ -106,3 +106,7 @@ class Envelope(msgspec.Struct):
     """Frozen by an operator."""
     crashes: int = 0
     """How often the process died while it had this message in hand (poison messages)."""
+    added: bytes = b""
+    """Fields that are put before the content as it is sent: signatures, a content hook's (`headers.edits`)."""
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """Names of fields, in lower case, that are left out of it then."""
