@@ -74,13 +74,13 @@ class Checks:
         level = self._log.info if verdict.asked else self._log.error
         level("message.checked", message=number, action=verdict.action.value, asked=verdict.asked, note=verdict.note)
         envelope.added = verdict.before
-        envelope.left_out = sorted(verdict.without)
+        envelope.left_out = sorted(name.decode("latin-1") for name in verdict.without)
         return verdict.reply
 
     async def _sign(self, number: int, envelope: Envelope) -> None:
         body = await self._spool.body(number)
         try:
-            chunks = edited(body.chunks(), envelope.added, frozenset(envelope.left_out))
+            chunks = edited(body.chunks(), envelope.added, _names(envelope))
             envelope.added = await self._signer.sign_message(chunks, self._clock()) + envelope.added
         finally:
             body.close()
@@ -104,11 +104,15 @@ class EditedBody:
 
     def chunks(self) -> AsyncIterator[bytes]:
         """See `BodyReader`."""
-        return edited(self._body.chunks(), self._envelope.added, frozenset(self._envelope.left_out))
+        return edited(self._body.chunks(), self._envelope.added, _names(self._envelope))
 
     def close(self) -> None:
         """See `BodyReader`."""
         self._body.close()
+
+
+def _names(envelope: Envelope) -> frozenset[bytes]:
+    return frozenset(name.encode("latin-1") for name in envelope.left_out)
 
 
 def as_it_leaves(body: BodyReader, envelope: Envelope) -> BodyReader:

@@ -147,7 +147,7 @@ WORDS = st.sampled_from([b"\r\n", b" ", b"\t", b"x", b"y ", b" \r\n", b"\r\n\r\n
 
 
 @given(words=st.lists(WORDS, max_size=40), cuts=st.lists(st.integers(0, 300), max_size=10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_hash_of_a_body_is_dkimpys_for_every_cut(words: list[bytes], cuts: list[int]) -> None:
     body = b"".join(words) + b"\r\n"
     canonical = Relaxed.canonicalize_body(body)
@@ -162,7 +162,7 @@ def test_the_hash_of_a_body_is_dkimpys_for_every_cut(words: list[bytes], cuts: l
 def test_endless_blanks_take_neither_time_nor_memory() -> None:
     body_hash = BodyHash()
     begun = time.process_time()
-    for _ in range(20):
+    for _ in range(5):
         body_hash.update(b" " * 100_000)
         body_hash.update(b"\r\n" * 100_000)
         assert len(body_hash._tail) < 10

@@ -226,7 +226,7 @@ LINES = st.sampled_from([
     submission=st.booleans(),
     size=st.sampled_from([20, 60, 100, 1000]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_cut_of_the_input_gives_the_same(
     lines: list[bytes], cuts: list[int], submission: bool, size: int
 ) -> None:
@@ -241,7 +241,7 @@ def test_every_cut_of_the_input_gives_the_same(
 
 
 @given(lines=st.lists(LINES.filter(lambda line: line not in (b"\n", b"\r", b"c")), max_size=14))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_whatever_comes_what_goes_out_has_no_field_that_must_not(lines: list[bytes]) -> None:
     """Python's reader of mail is the oracle, and it reads lines that are none in its own way."""
     written, _ = run(b"".join(lines), HeaderPolicy(submission=True))

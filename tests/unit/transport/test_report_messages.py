@@ -42,7 +42,14 @@ async def pieces(content: bytes, size: int = 7) -> AsyncIterator[bytes]:
 async def report(envelope: Envelope, *fates: Fate, content: bytes = HEADER + b"\r\nBody\r\n") -> tuple[Report, bytes]:
     """The only report of a moment at which this became of the recipients, and its octets. Checks what all must be."""
     (notice,) = tell(envelope, zip(envelope.recipients, fates, strict=True)).notices
-    made = build(REPORTER, notice, envelope, await read_original(pieces(content)), NOW, "<7.rnd@hub-01.contoso.com>")
+    made = build(
+        REPORTER,
+        notice,
+        envelope,
+        await read_original(pieces(content, max(7, len(content) // 50))),
+        NOW,
+        "<7.rnd@hub-01.contoso.com>",
+    )
     octets = b"".join([block async for block in made.chunks()])
     assert made.envelope.sender == ""
     assert [recipient.address for recipient in made.envelope.recipients] == [envelope.sender]
@@ -320,7 +327,7 @@ async def test_remote_mta(server: str, field: str) -> None:
     sender=st.text("ab@ü \r\n<>\x00", min_size=1, max_size=40),
     header=st.binary(max_size=400), body=st.binary(max_size=400), utf8=st.booleans(), full=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 async def test_whatever_strangers_said_the_report_is_well_formed(
     reply: str, server: str, original: str, subject: str, address: str, sender: str, identity: str,
     header: bytes, body: bytes, utf8: bool, full: bool,
@@ -358,7 +365,8 @@ def test_strict_lines_are_the_same_for_every_cut(content: list[bytes], cuts: lis
     assert once == b"" or once.endswith(b"\r\n")
 
 
-@given(st.lists(st.binary(max_size=200).filter(lambda line: not {10, 13} & set(line))))
+@given(st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\r", b"").replace(b"\n", b""))))
+@settings(max_examples=50, deadline=None)
 def test_quoted_printable_is_read_back(lines: list[bytes]) -> None:
     octets = b"\r\n".join(lines)
     encoded = quoted_printable(octets)

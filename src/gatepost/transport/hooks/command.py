@@ -109,6 +109,8 @@ async def _feed(process: Process, chunks: AsyncIterator[bytes]) -> None:
     assert stdin is not None
     try:
         async for block in chunks:
+            if stdin.is_closing():
+                break
             stdin.write(block)
             try:
                 await stdin.drain()
