@@ -24,22 +24,20 @@ class Content:
         return self._decoder.eight_bit
 
     @property
-    def line_ends_broken(self) -> bool:
-        """Whether a bare CR or LF has been seen."""
-        return self._decoder.fault.line_ends
+    def ambiguous(self) -> bool:
+        """Whether there was something by which others see another end of DATA: a bare CR or LF, a NUL."""
+        return self._decoder.fault.ambiguous
 
     @property
     def refusal(self) -> bytes | None:
         """The reply to content that is not taken, as far as it has been seen; None: it is."""
         fault = self._decoder.fault
-        if fault.line_ends:
-            return replies.BAD_CONTENT_LINE_END
+        if fault.ambiguous:
+            return replies.AMBIGUOUS_CONTENT
         if self.size > self._connector.max_message_size:
             return replies.TOO_LARGE
         if self.header.too_large:
             return replies.HEADER_TOO_LARGE
-        if fault & ContentFault.NUL:
-            return replies.NUL_IN_CONTENT
         if fault & ContentFault.LONG_LINE:
             return replies.LINE_IN_CONTENT_TOO_LONG
         return replies.TOO_MANY_HOPS if self.header.hops > self._connector.max_hop_count else None

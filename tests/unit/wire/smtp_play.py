@@ -14,7 +14,7 @@ from gatepost.organization.transport import (
     ReceiveAuthentication,
     ReceiveConnector,
 )
-from gatepost.wire.events import Close, Send, SignIn, StartTls
+from gatepost.wire.events import Close, Refusal, Send, SignIn, StartTls
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server import SmtpServer
@@ -156,8 +156,6 @@ class Play:
                 if self.auto:
                     waiting += self.session.waited()
             elif isinstance(event, SignIn):
-                from gatepost.wire.events import Refusal
-
                 who = event.credentials
                 self.sign_ins.append((who.authentication_id, who.password))
                 good = self.users.get(who.authentication_id) == who.password
@@ -174,6 +172,7 @@ class Play:
 
     def begin(self, *recipients: str, sender: str = "s@far.example") -> None:
         """EHLO, MAIL and RCPTs that are taken."""
+        self.heard()
         lines = ["EHLO client.example", f"MAIL FROM:<{sender}>", *(f"RCPT TO:<{r}>" for r in recipients)]
         answers = self.lines(*lines)
         assert all(answer.startswith("250") for answer in answers), answers
