@@ -1,4 +1,4 @@
-"""Addresses of envelopes: the grammar of RFC 5321 with round trips, UTF-8, domains (smtp-facts c.1, case 11; c.3, 35)."""
+"""Addresses of envelopes: RFC 5321 with round trips, UTF-8, domains (smtp-facts c.1, case 11; c.3, case 35)."""
 
 from __future__ import annotations
 

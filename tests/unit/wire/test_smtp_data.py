@@ -69,8 +69,9 @@ def test_dots_and_the_end(data: bytes, content: bytes) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        b"\n.\n", b"\n.\r\n", b"\r\n.\n", b"\r.\r", b"\r.\r\n", b"\r\n.\r", b"\r\n\0.\r\n", b"\r\n.\0\r\n", b"\n\n.\r\n",
-        b"\r\n.\r\r\n", b"\r\r\n.\n", b"\n\r.\n\r", b"\n.\r", b"\r.\n", b"\r\n.\n\r\n", b"\r\n .\r\n", b"\r\n. \r\n",
+        b"\n.\n", b"\n.\r\n", b"\r\n.\n", b"\r.\r", b"\r.\r\n", b"\r\n.\r", b"\r\n\0.\r\n", b"\r\n.\0\r\n",
+        b"\n\n.\r\n", b"\r\n.\r\r\n", b"\r\r\n.\n", b"\n\r.\n\r", b"\n.\r", b"\r.\n", b"\r\n.\n\r\n", b"\r\n .\r\n",
+        b"\r\n. \r\n",
     ],
 )  # fmt: skip
 def test_nothing_else_ends_data(end: bytes) -> None:
