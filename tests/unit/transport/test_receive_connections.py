@@ -553,6 +553,17 @@ async def test_a_reload_counts_for_those_who_come_later() -> None:
         await first.begin()
 
 
+async def test_a_binding_that_is_taken_away_takes_nobody_more() -> None:
+    async with receiving() as stage:
+        client = await stage.client()
+        stage.service.unlisten(Binding(ip_address("127.0.0.1"), stage.ports[0]))
+        with pytest.raises(OSError, match=r"Connect|refused"):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await (await stage.client(greeted=False)).reply()
+        await client.begin()
+
+
 async def test_nothing_is_left_of_a_connection() -> None:
     async with receiving() as stage:
         for how in (b"", b"EHLO c.example\r\n", b"EHLO c\r\nMAIL FROM:<a@b.example>\r\n", b"QUIT\r\n", b"\n"):

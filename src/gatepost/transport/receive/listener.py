@@ -26,18 +26,18 @@ class ReceiveListener:
     def __init__(self, service: ReceiveService, sock: socket.socket, binding: Binding) -> None:
         self._service = service
         self._sock = sock
-        self._binding = binding
+        self.binding = binding
         self._server: asyncio.Server | None = None
         self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
         """Take connections from now on."""
         self._sock.setblocking(False)
-        if self._binding.implicit_tls:
+        if self.binding.implicit_tls:
             self._acceptor = Acceptor(self._sock, self._arrived, self._exhausted)
         else:
             self._server = await self._service.loop.create_server(
-                lambda: ReceiveConnection(self._service, self._binding), sock=self._sock, backlog=BACKLOG
+                lambda: ReceiveConnection(self._service, self.binding), sock=self._sock, backlog=BACKLOG
             )
 
     def close(self) -> None:
@@ -60,16 +60,16 @@ class ReceiveListener:
         try:
             peer = plain_address(address)
             proxy: ProxyHeader | None = None
-            if service.expects_proxy(self._binding, peer):
+            if service.expects_proxy(self.binding, peer):
                 async with asyncio.timeout(PROXY_SECONDS):
                     proxy = await read_proxy_header(service.loop, sock)
                 if not proxy.local and proxy.source is not None:
                     address = proxy.source[0]
             local = plain_address(sock.getsockname()[0])
-            connector = service.connector_for(self._binding, local, plain_address(address))
+            connector = service.connector_for(self.binding, local, plain_address(address))
             place = service.counts.arrive(connector, address) if connector is not None else None
             if connector is None or place is None or service.tls is None:
-                service.log.info("receive.refused", client=address, port=self._binding.port, reason="no place")
+                service.log.info("receive.refused", client=address, port=self.binding.port, reason="no place")
                 sock.close()
                 return
             await self._enter(sock, proxy, connector, place)
@@ -95,7 +95,7 @@ class ReceiveListener:
         partner = shows is Shows.PARTNER
         await service.loop.connect_accepted_socket(
             lambda: ReceiveConnection(
-                service, self._binding, proxy=proxy, connector=connector, place=place, partner=partner
+                service, self.binding, proxy=proxy, connector=connector, place=place, partner=partner
             ),
             sock,
             ssl=context,

@@ -68,6 +68,12 @@ class ReceiveService:
         if self._timer is None:
             self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
 
+    def unlisten(self, binding: Binding) -> None:
+        """Take no more connections at `binding`; those under way go on."""
+        for listener in [found for found in self._listeners if found.binding == binding]:
+            self._listeners.remove(listener)
+            listener.close()
+
     def reload(
         self, connectors: Iterable[ReceiveConnector], host: str, tls: ReceiveTls | None, sign_in: SignInService | None
     ) -> None:
