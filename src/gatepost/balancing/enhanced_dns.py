@@ -68,7 +68,10 @@ class Rotation:
             self._join(targets)
             if last is not None:  # it failed or hangs: perhaps all of its family does
                 targets = [target for target in targets if (":" in target.ip) != (":" in last.ip)] or targets
-            host = min({target.host for target in targets}, key=lambda host: (self._count(host), self._random()))
+            hosts = dict.fromkeys(
+                target.host for target in targets
+            )  # in order, for the same choice of the same numbers
+            host = min(hosts, key=lambda host: (self._count(host), self._random()))
             addresses = [target for target in targets if target.host == host]
             found = min(addresses, key=lambda target: (self._count(target.key), self._random()))
         self._add(found, 1)

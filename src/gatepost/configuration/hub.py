@@ -10,8 +10,8 @@ from pathlib import PurePath
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import WHO
-from gatepost.configuration.transport_schema import ContentHookTable, TransportTable
-from gatepost.configuration.transport_settings import ContentHookSettings, DkimSettings, HubSettings
+from gatepost.configuration.hub_schema import ContentHookTable, HubTable
+from gatepost.configuration.hub_settings import ContentHookSettings, DkimSettings, HubSettings
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, warning
 from gatepost.organization.model import Finding, Role, Server
@@ -21,9 +21,7 @@ CONNECTIVITY_LOG = "connectivity"
 _PATH: Path = ("front_end", "transport")
 
 
-def build_hub(
-    document: Document, table: TransportTable | None, files: Files, server: Server | None
-) -> HubSettings | None:
+def build_hub(document: Document, table: HubTable | None, files: Files, server: Server | None) -> HubSettings | None:
     """The transport's settings as far as they can be built; None when there is none. Faults are findings."""
     return _Build(document, table, files, server).settings() if table is not None else None
 
@@ -45,7 +43,7 @@ def parse_resolver(text: str) -> tuple[str, int]:
 @dataclass(frozen=True)
 class _Build:
     document: Document
-    table: TransportTable
+    table: HubTable
     files: Files
     server: Server | None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
-from gatepost.configuration.transport_settings import HubSettings
 from gatepost.organization.model import Network, Organization, Server
 
 

@@ -51,6 +51,11 @@ class Binding:
     """TLS from the first byte, as on port 465 (RFC 8314)."""
 
 
+def binding_name(binding: Binding) -> str:
+    """`smtp 0.0.0.0:25`."""
+    return f"smtp {binding.address}:{binding.port}"
+
+
 @dataclass(frozen=True, slots=True)
 class AddressRange:
     """Remote addresses, both ends included. `first` and `last` are of the same family."""

@@ -37,7 +37,7 @@ from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
-from gatepost.service.transport_messages import TransportReply, TransportRequest
+from gatepost.service.transport_messages import ANSWER_SECONDS, TransportReply, TransportRequest
 from gatepost.service.transport_sockets import bindings
 from gatepost.service.worker_process import DEFAULT_CORE
 
@@ -45,8 +45,6 @@ CONFIRM_SECONDS = 10.0
 """For all workers to take over a new configuration."""
 STATUS_SECONDS = 2.0
 """For a worker's answer to a status request."""
-TRANSPORT_SECONDS = 60.0
-"""For the transport's answer to an operator: a queue of a million messages may have to be gone through."""
 MIN_OPEN_FILES = 65_536
 """Each session takes two descriptors; workers raise their own limit up to what the supervisor could allow."""
 
@@ -375,7 +373,7 @@ class Supervisor:
         """What the transport says to an operator's request."""
         server = self._loaded.configuration.front_end.server
         process = self._transport.process
-        answer = await process.ask(request, TRANSPORT_SECONDS) if process is not None else None
+        answer = await process.ask(request, ANSWER_SECONDS) if process is not None else None
         if isinstance(answer, TransportReply):
             return TransportReply(answer.answer, answer.error, server, request.request)
         error = f"{server} transports no mail" if process is None else "the transport does not answer"

@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+ANSWER_SECONDS = 60.0
+"""For the transport's answer: a queue of a million messages may have to be gone through."""
+
 
 class TransportRequest(msgspec.Struct, frozen=True, tag=True):
     """Asks for `verb` (see `transport.operating`) with its arguments by name."""

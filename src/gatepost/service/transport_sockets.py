@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.model import Endpoint, Protocol, TlsMode
-from gatepost.organization.transport import Binding
+from gatepost.organization.transport import binding_name
 
 
 def bindings(configuration: Configuration) -> list[Endpoint]:
@@ -23,8 +23,3 @@ def bindings(configuration: Configuration) -> list[Endpoint]:
                 name = binding_name(binding)
                 found.setdefault(name, Endpoint(name, Protocol.SMTP, str(binding.address), binding.port, tls, ""))
     return list(found.values())
-
-
-def binding_name(binding: Binding) -> str:
-    """`smtp 0.0.0.0:25`."""
-    return f"smtp {binding.address}:{binding.port}"

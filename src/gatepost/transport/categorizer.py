@@ -27,6 +27,7 @@ from gatepost.transport.recipients import Recipients
 SUBMISSION = NextHop(DeliveryType.UNDEFINED, "Submission")
 """The queue of messages whose recipients cannot be looked up now."""
 LOOK_UP_AGAIN_SECONDS = 30.0
+"""Until a message is routed again that could not be."""
 MAX_KINDS = 10_000
 """Domains whose kind is remembered as they were written; strangers choose them."""
 
@@ -80,8 +81,18 @@ class Categorizer:
         """Whether somebody has the address. Raises `DirectoryUnavailable`."""
         return self._recipients.find(address) is not None
 
-    def place(self, number: int, envelope: Envelope, places: Iterable[int] | None = None) -> None:
-        """Queue a message for those of its recipients, or all, that are still to be delivered."""
+    def place(
+        self,
+        number: int,
+        envelope: Envelope,
+        places: Iterable[int] | None = None,
+        *,
+        after: NextHop | None = None,
+    ) -> None:
+        """Queue a message for those of its recipients, or all, that are still to be delivered.
+
+        What leads to `after`, the next hop it comes from, again waits a little: that is where there was no way.
+        """
         now = self._clock()
         wanted = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
         routes: list[Routed] = []
@@ -99,7 +110,7 @@ class Categorizer:
             places = tuple(routed[index] for index in copy.recipients)
             item = Item(number, places, envelope.size, envelope.expires, attend)
             item.suspended = envelope.suspended
-            if copy.next_hop == SUBMISSION:
+            if copy.next_hop in (SUBMISSION, after):
                 item.due = now + LOOK_UP_AGAIN_SECONDS
             self.touch(self._queues.add(copy.next_hop, item, now))
         if happened:

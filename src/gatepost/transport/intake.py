@@ -9,13 +9,14 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import DomainKind
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import BodyWriter, Pressure, Spool, SpoolFull
+from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
 from gatepost.wire.smtp_reply import Reply
 
 FULL = Reply(452, "Insufficient system resources", "4.3.1")
@@ -27,6 +28,9 @@ NOT_NOW = Reply(451, "The address cannot be looked up at the moment", "4.3.0")
 
 class ContentCheck(Protocol):
     """Who is asked about the content of a message that is on disk and not yet ours."""
+
+    def wants(self, envelope: Envelope) -> bool:
+        """Whether the message is to be looked at."""
 
     async def __call__(self, number: int, envelope: Envelope) -> Reply | None:
         """A reply refuses the message; `envelope.added` may be given header fields. Never raises."""
@@ -106,7 +110,7 @@ class Intake:
         self._order = itertools.count(int(clock() * 1000))
         self._site = IntakeSettings()
         self.check: ContentCheck | None = None
-        """Who is asked about messages of strangers and users; None: nobody."""
+        """Who is asked about messages before they are ours; None: nobody."""
         self.taken = 0
         self.refused = 0
 
@@ -161,7 +165,7 @@ class Intake:
         envelope.message_id, envelope.subject = facts.message_id, facts.subject
         envelope.size = writer.size
         envelope.expires = envelope.received + self._site.message_expiration
-        envelope.unchecked = self.check is not None and not envelope.source.internal
+        envelope.unchecked = self.check is not None and self.check.wants(envelope)
         try:
             number = await self._spool.commit(writer.inner, envelope)
         except SpoolFull:

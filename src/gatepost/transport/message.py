@@ -106,10 +106,12 @@ class Envelope(msgspec.Struct):
     subject: str = ""
     suspended: bool = False
     """Frozen by an operator."""
-    added: bytes = b""
-    """Header fields that go before the content when it is sent: signatures, what a content check says."""
     unchecked: bool = False
     """On disk, but not yet acknowledged: its content is being looked at. After a crash it is forgotten, for its sender
     still has it."""
     crashes: int = 0
     """How often the process died while it had this message in hand (poison messages)."""
+    added: bytes = b""
+    """Fields that are put before the content as it is sent: signatures, a content hook's (`headers.edits`)."""
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """Names of fields, in lower case, that are left out of it then."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.transport.checks import as_it_leaves
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
@@ -233,7 +234,7 @@ class Dispatcher:
         except (KeyError, OSError):
             return None
         try:
-            return await sender.send(envelope, places, body)
+            return await sender.send(envelope, places, as_it_leaves(body, envelope))
         except OSError:
             return None
         finally:

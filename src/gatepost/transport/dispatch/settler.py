@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from structlog.typing import FilteringBoundLogger
 
@@ -43,7 +42,7 @@ class Settler:
         self._report = report
         self._clock = clock
         self._log = log
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._kept: set[asyncio.Future[None]] = set()
         self.delivered = 0
         """Recipients whose message the next server has taken over."""
         self.failed = 0
@@ -101,16 +100,22 @@ class Settler:
         else:
             self.later(self._spool.update(number, envelope), number)
 
-    def later(self, work: Coroutine[Any, Any, None], number: int) -> None:
-        """Do `work` about a message in the background; a fault of the disk is logged: the message is tried again."""
-        task = asyncio.get_running_loop().create_task(self._guarded(work, number))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def later(self, work: Awaitable[None], number: int) -> None:
+        """`work` of the spool about a message goes on in the background; a fault is logged: it is tried again."""
+        future = asyncio.ensure_future(work)
+        self._kept.add(future)
+
+        def done(ended: asyncio.Future[None]) -> None:
+            self._kept.discard(ended)
+            if not ended.cancelled() and (fault := ended.exception()) is not None:
+                self._log.error("message.not_kept", message=number, reason=str(fault))
+
+        future.add_done_callback(done)
 
     async def flush(self) -> None:
         """Until all that was begun is on disk."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._kept:
+            await asyncio.gather(*self._kept, return_exceptions=True)
 
     async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
         try:
@@ -136,9 +141,3 @@ class Settler:
                 self.delivered += 1
             elif answer.state is RecipientState.FAILED:
                 self.failed += 1
-
-    async def _guarded(self, work: Coroutine[Any, Any, None], number: int) -> None:
-        try:
-            await work
-        except (OSError, KeyError) as fault:
-            self._log.error("message.not_kept", message=number, reason=str(fault))

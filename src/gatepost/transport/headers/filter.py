@@ -100,10 +100,10 @@ class HeaderFilter:
         if self.done:
             return b"" if self.refusal else data
         held = self._held + data if self._held else data
-        end = 0 if held.startswith(b"\r\n") else held.find(b"\r\n\r\n", self._searched, self._policy.max_size + 4)
+        end = 0 if held.startswith(b"\r\n") else held.find(b"\r\n\r\n", self._searched, self._policy.max_size + 2)
         if end >= 0:
             return self._settle(held, end + 2 if end else 0)
-        if len(held) >= self._policy.max_size + 4:
+        if len(held) >= self._policy.max_size + 2:
             return self._settle(held, -1)
         self._held = held
         self._searched = max(0, len(held) - 3)
@@ -120,7 +120,7 @@ class HeaderFilter:
         """
         self.done = True
         self._held = b""
-        bound = self._policy.max_size + 2
+        bound = self._policy.max_size
         whole = 0 <= end <= bound
         if whole:
             block = held[:end]

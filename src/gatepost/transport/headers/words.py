@@ -18,8 +18,8 @@ _CHARACTER_SETS = re.compile(
     r"shift[-_]?jis|euc-(?:jp|kr)|iso-2022-(?:jp|kr)|ks_c_5601-1987",
     re.IGNORECASE,
 )
-_WORD_OCTETS = 42
-"""Octets of UTF-8 in one encoded word: 56 characters of base64; a word has 75 at most (RFC 2047, section 2)."""
+_WORD_OCTETS = 39
+"""Octets of UTF-8 in one encoded word: 52 characters of base64, so that it fits behind `Subject:` (RFC 2047)."""
 
 
 def printable(text: str, limit: int) -> str:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.transport.message import Envelope, Recipient, Source
-from gatepost.transport.ports import BodyWriter, Intake, Pressure, SpoolFull
+from gatepost.transport.ports import BodyWriter, Intake, SpoolFull
 from gatepost.transport.receive.pressure import PressureStages
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gatepost.transport.ports import Pressure
+from gatepost.balancing.back_pressure import Pressure
 
 FIRST_WAIT_SECONDS = 10.0
 """Before the answer to MAIL, when the medium stage begins …"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -68,11 +68,11 @@ class ReceiveService:
         if self._timer is None:
             self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
 
-    def unlisten(self, binding: Binding) -> None:
-        """Take no more connections at `binding`; those under way go on."""
-        for listener in [found for found in self._listeners if found.binding == binding]:
-            self._listeners.remove(listener)
+    def close_listeners(self, wanted: Callable[[Binding], bool]) -> None:
+        """Take no more connections at these bindings; those under way go on."""
+        for listener in [listener for listener in self._listeners if wanted(listener.binding)]:
             listener.close()
+            self._listeners.remove(listener)
 
     def reload(
         self, connectors: Iterable[ReceiveConnector], host: str, tls: ReceiveTls | None, sign_in: SignInService | None

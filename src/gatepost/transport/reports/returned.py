@@ -49,7 +49,10 @@ async def read_original(chunks: AsyncIterator[bytes], limit: int = MAX_HEADER) -
 
 
 class StrictLines:
-    """Passes content on with every line ended by CR LF and none longer than `MAX_LINE`: longer ones are broken."""
+    """Passes content on with every line ended by CR LF and none longer than `MAX_LINE`: longer ones are broken.
+
+    NUL, which 8BITMIME does not carry, becomes `?`.
+    """
 
     __slots__ = ("_column", "_return")
 
@@ -59,6 +62,7 @@ class StrictLines:
 
     def feed(self, block: bytes) -> bytes:
         """The next piece, put right."""
+        block = block.replace(b"\0", b"?")
         if self._return:
             block = b"\r" + block
         self._return = block.endswith(b"\r")
@@ -125,7 +129,7 @@ def quoted_printable(data: bytes) -> bytes:
     if ended:
         lines.pop()
     encoded = (binascii.b2a_qp(line, istext=True).replace(b"=\n", b"=\r\n") for line in lines)
-    return b"\r\n".join(encoded) + (b"\r\n" if ended else b"")
+    return b"\r\n".join(encoded) + (b"\r\n" if ended and data else b"")
 
 
 def is_plain(text: bytes) -> bool:
