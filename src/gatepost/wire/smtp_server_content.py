@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gatepost.organization.transport import ReceiveConnector
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.smtp_data import ContentFault, DataDecoder, TextDecoder
+from gatepost.wire.smtp_data import DataDecoder, TextDecoder
 from gatepost.wire.smtp_header import HeaderScan
 
 
@@ -24,23 +24,22 @@ class Content:
         return self._decoder.eight_bit
 
     @property
-    def line_ends_broken(self) -> bool:
-        """Whether a bare CR or LF has been seen."""
-        return self._decoder.fault.line_ends
+    def ambiguous(self) -> bool:
+        """Whether there was something by which others see another end of DATA: a bare CR or LF, a NUL."""
+        fault = self._decoder.fault
+        return bool(fault) and fault.ambiguous
 
     @property
     def refusal(self) -> bytes | None:
         """The reply to content that is not taken, as far as it has been seen; None: it is."""
         fault = self._decoder.fault
-        if fault.line_ends:
-            return replies.BAD_CONTENT_LINE_END
+        if fault and fault.ambiguous:
+            return replies.AMBIGUOUS_CONTENT
         if self.size > self._connector.max_message_size:
             return replies.TOO_LARGE
         if self.header.too_large:
             return replies.HEADER_TOO_LARGE
-        if fault & ContentFault.NUL:
-            return replies.NUL_IN_CONTENT
-        if fault & ContentFault.LONG_LINE:
+        if fault:
             return replies.LINE_IN_CONTENT_TOO_LONG
         return replies.TOO_MANY_HOPS if self.header.hops > self._connector.max_hop_count else None
 

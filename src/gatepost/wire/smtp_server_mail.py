@@ -7,6 +7,7 @@ from gatepost.wire.smtp_command import BadCommand, parse_mail, parse_rcpt
 from gatepost.wire.smtp_server_content import ChunkContent, Content, DataContent
 from gatepost.wire.smtp_server_core import SmtpServerCore, State
 from gatepost.wire.smtp_server_events import Store
+from gatepost.wire.smtp_server_rights import takes_passwords
 
 MAX_CHUNK_DIGITS = 20
 
@@ -26,7 +27,7 @@ class SmtpServerMail(SmtpServerCore):
         elif self._in_message:
             self._error(replies.NESTED_MAIL)
         elif not self._rights.submit:
-            possible = self._sign_in_offered or (self._can_sign_in and self._starttls and not self.tls)
+            possible = self._can_sign_in and takes_passwords(self._connector, tls=self.tls or self._starttls)
             self._slow(replies.SIGN_IN_REQUIRED if possible else replies.NO_PERMISSION)
         else:
             self._begin(argument)
@@ -115,9 +116,9 @@ class SmtpServerMail(SmtpServerCore):
         data = self._buffer[self._at :] if self._at else self._buffer
         self._buffer, self._at = b"", 0
         piece = content.feed(data)
-        if content.line_ends_broken:
+        if content.ambiguous:
             # At once: one that means LF `.` LF as the end would wait for the answer for ever.
-            self._end(replies.BAD_CONTENT_LINE_END, "a bare CR or LF in the message")
+            self._end(replies.AMBIGUOUS_CONTENT, "a bare CR or LF, or a NUL, in the message")
             return
         if piece:
             self._judge.content(piece)
