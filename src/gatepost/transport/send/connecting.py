@@ -124,6 +124,8 @@ class Outbound:
         keep_alive(transport)
         if way.implicit_tls:
             transport.pause_reading()
+            if sender.has_spoken:
+                raise ConnectFailed(SessionFault.TLS, "speaks in clear where TLS was due")
             transport = await self._handshake(sender, transport, way, options)
             sender.tls = _facts(transport, way)
             sender.verified = sender.tls.verified
@@ -139,7 +141,8 @@ class Outbound:
                 raise ConnectionResetError(errno.ECONNRESET, "closed before the TLS handshake")
             async with asyncio.timeout(options.times.tls):
                 secure = await loop.start_tls(transport, sender, context, server_hostname=server_name(way, context))
-            if secure is None:
+            # uvloop hands out a transport also when the connection was closed in the middle, and tells nobody.
+            if secure is None or secure.get_extra_info("ssl_object") is None:
                 raise ConnectionResetError(errno.ECONNRESET, "closed during the TLS handshake")
         except OSError as error:  # SSLError and TimeoutError too
             raise ConnectFailed(SessionFault.TLS, _words(error)) from error
@@ -187,7 +190,7 @@ class Outbound:
 def _facts(transport: asyncio.Transport, way: Way) -> TlsFacts:
     ssl_object = transport.get_extra_info("ssl_object")
     cipher = ssl_object.cipher() if ssl_object is not None else None
-    return TlsFacts(ssl_object.version() or "" if ssl_object else "", cipher[0] if cipher else "", verifies(way))
+    return TlsFacts((ssl_object and ssl_object.version()) or "", cipher[0] if cipher else "", verifies(way))
 
 
 def _words(error: OSError) -> str:

@@ -103,6 +103,11 @@ class SmtpConnection(asyncio.Protocol):
         if self.closed:
             self._run(client.lost())
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether bytes have come before `begin`."""
+        return bool(self._early)
+
     def data_received(self, data: bytes) -> None:
         """Replies."""
         if not self._started:

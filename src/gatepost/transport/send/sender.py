@@ -152,6 +152,8 @@ class SmtpSender(SmtpConnection):
                     head += converter.finish()
             except CannotConvert as error:
                 return Finished([Verdict(Fate.LATER)] * len(plan.recipients)), Reply(554, str(error), "5.6.3")
+        if self.client.step is not Step.IDLE:  # the server went while the content was being opened
+            return Finished([Verdict(Fate.LATER)] * len(plan.recipients), self.broken), None
         self._finished = None
         self._inline = head if whole and not plan.chunked else None
         self.transactions += 1
