@@ -113,6 +113,37 @@ async def test_a_greeting_in_the_same_moment_as_the_connection_is_not_lost(stage
             await sender.quit()
 
 
+async def test_a_connection_that_lost_the_race_is_closed_without_a_word(stage: Stage) -> None:
+    """Connections may be tried two at a time: what is reached is greeted only if it is used."""
+    async with Server(b"PIPELINING", tls=server_tls(NAME)).running() as server:
+        slower = await stage.outbound.reach(server.endpoint, server.way(), stage.options)
+        faster = await stage.outbound.reach(server.endpoint, server.way(tls=ENCRYPTED), stage.options)
+        await until(lambda: len(server.connections) == 2)
+        assert not slower.usable
+        assert not slower.busy
+        assert "connected" in repr(slower)
+        slower.abort()
+        await until(lambda: slower.closed)
+        assert server.verbs == []
+        assert stage.outbound.open == {faster}
+        sender = await stage.outbound.greet(faster)
+        assert sender.usable
+        await sender.quit()
+        await until(lambda: not stage.outbound.open)
+        assert [line["why"] for line in stage.events("send.session")] == ["quit"]
+
+
+async def test_a_server_that_is_gone_before_it_is_greeted(stage: Stage) -> None:
+    for changes in ({}, {"implicit_tls": True}, {"tls": ENCRYPTED}):
+        async with Server(GREETING=DROP).running() as server:
+            sender = await stage.outbound.reach(server.endpoint, server.way(**changes), stage.options)
+            await until(lambda: sender.closed)  # noqa: B023 - called at once
+            with pytest.raises(ConnectFailed) as raised:
+                await stage.outbound.greet(sender)
+            assert raised.value.fault is (SessionFault.TLS if "implicit_tls" in changes else SessionFault.LOST)
+            assert not stage.outbound.open
+
+
 async def test_ipv6_and_an_address_of_our_own(stage: Stage) -> None:
     async with Server().running("::1") as server:
         assert str(server.endpoint).startswith("[::1]:")
