@@ -24,6 +24,10 @@ from gatepost.wire.smtp_data import DataDecoder
 
 DROP = b"(drop)"
 """An answer: the connection is closed instead."""
+DROP_AT_HELLO = b"(drop at hello)"
+"""Of `HANDSHAKE`: the connection is closed when the handshake has begun."""
+HANG = b"(hang)"
+"""Of `HANDSHAKE`: nothing more is heard."""
 SILENCE = b""
 """An answer: none."""
 CONTENT = b"Subject: s\r\nFrom: a@x.test\r\n\r\n.dot\r\nbody\r\n"
@@ -125,6 +129,7 @@ class Connection(asyncio.Protocol):
         self.accepted = 0
         self.closed = False
         self.in_tls = False
+        self.at_hello = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -142,6 +147,10 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
+        if self.at_hello in (DROP_AT_HELLO, HANG):
+            if self.at_hello == DROP_AT_HELLO:
+                self.transport.close()
+            return
         if self.server.slow:
             self.transport.pause_reading()
             asyncio.get_running_loop().call_later(self.server.slow, self.read_on)
@@ -195,8 +204,10 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
 
     async def start_tls(self) -> None:
-        if self.server.answer("HANDSHAKE") == DROP:
+        self.at_hello = answer = self.server.answer("HANDSHAKE")
+        if answer == DROP:
             self.transport.close()
+        if answer in (DROP, DROP_AT_HELLO, HANG):
             return
         self.in_tls = True
         assert self.server.tls is not None

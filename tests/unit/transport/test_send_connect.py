@@ -11,7 +11,20 @@ from typing import Any
 
 import pytest
 import trustme
-from smtp_script import DEADLINE, DROP, SILENCE, Body, Server, Stage, ca_pem, envelope, server_tls, until
+from smtp_script import (
+    DEADLINE,
+    DROP,
+    DROP_AT_HELLO,
+    HANG,
+    SILENCE,
+    Body,
+    Server,
+    Stage,
+    ca_pem,
+    envelope,
+    server_tls,
+    until,
+)
 
 from gatepost.organization.transport import TlsLevel
 from gatepost.routing.next_hop import Way
@@ -201,8 +214,9 @@ async def test_required_tls_that_is_not_offered_ends_the_attempt(stage: Stage, l
         assert "MAIL" not in server.verbs
 
 
-async def test_row_25_a_failed_handshake_is_followed_by_one_attempt_without_tls(stage: Stage) -> None:
-    async with Server(b"PIPELINING", tls=server_tls(NAME), HANDSHAKE=DROP).running() as server:
+@pytest.mark.parametrize("when", [DROP, DROP_AT_HELLO])
+async def test_row_25_a_failed_handshake_is_followed_by_one_attempt_without_tls(stage: Stage, when: bytes) -> None:
+    async with Server(b"PIPELINING", tls=server_tls(NAME), HANDSHAKE=when).running() as server:
         await handed_over(stage, server, server.way(tls=OPPORTUNISTIC))
         assert len(server.connections) == 2
         assert server.verbs == ["EHLO", "STARTTLS", "EHLO", "MAIL", "RCPT", "DATA", "QUIT"]
@@ -213,6 +227,27 @@ async def test_row_25_a_failed_handshake_is_followed_by_one_attempt_without_tls(
         # Only where TLS is opportunistic.
         for level in (ENCRYPTED, VERIFIED):
             assert (await failure(stage, server, server.way(tls=level))).fault is SessionFault.TLS
+
+
+@pytest.mark.parametrize("level", [OPPORTUNISTIC, ENCRYPTED])
+async def test_closing_in_the_middle_of_a_handshake_ends_the_attempt(stage: Stage, level: TlsLevel) -> None:
+    """And that is no reason to try without TLS."""
+    async with Server(tls=server_tls(NAME), HANDSHAKE=HANG).running() as server:
+        connecting = asyncio.create_task(stage.connect(server, server.way(tls=level)))
+        await until(lambda: bool(server.connections) and server.connections[0].at_hello == HANG)
+        await asyncio.sleep(0.02)
+        stage.outbound.close()
+        with pytest.raises(ConnectFailed) as raised:
+            await connecting
+        assert raised.value.fault is SessionFault.TLS
+        assert len(server.connections) == 1
+        assert not stage.outbound.open
+
+
+async def test_a_handshake_has_its_time(stage: Stage) -> None:
+    async with Server(tls=server_tls(NAME), HANDSHAKE=HANG).running() as server:
+        error = await failure(stage, server, server.way(tls=ENCRYPTED), times=SendTimes(tls=0.1))
+        assert error.fault is SessionFault.TLS
 
 
 def test_row_25_the_note_about_a_host_expires_and_notes_are_bounded() -> None:

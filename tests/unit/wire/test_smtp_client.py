@@ -477,6 +477,18 @@ def test_an_answer_in_the_middle_of_content(said: bytes, fate: Fate) -> None:
     assert client.step is Step.OVER
 
 
+def test_with_lmtp_an_answer_in_the_middle_of_content_refuses_nobody_for_good() -> None:
+    """Whose reply it is nobody knows."""
+    client = SmtpClient(ClientSettings("us.test", lmtp=True))
+    for heard in (GREETING, EHLO):
+        client.receive(heard)
+    client.transact(MAIL, RCPTS[:2])
+    client.receive(b"250 ok\r\n250 ok\r\n250 ok\r\n354 go\r\n")
+    (event,) = client.receive(b"552 5.2.2 full\r\n")
+    assert isinstance(event, Finished)
+    assert [verdict.fate for verdict in event.verdicts] == [LATER, LATER]
+
+
 @pytest.mark.parametrize(
     "said",
     [

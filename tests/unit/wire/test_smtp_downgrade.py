@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatepost.wire.smtp_downgrade import MAX_LOOK, CannotConvert, Downgrade
+from gatepost.wire.smtp_downgrade import MAX_LINE, MAX_LOOK, CannotConvert, Downgrade
 
 TEXT = "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\nGrüße aus Köln\r\n".encode()
 
@@ -105,6 +105,16 @@ def test_a_long_part_that_does_not_say_so_is_not_kept_in_memory() -> None:
         parsed(convert(content + b"\xff\r\n")).get_payload(decode=True)
         == content.partition(b"\r\n\r\n")[2] + b"\xff\r\n"
     )
+
+
+@pytest.mark.parametrize("length", range(MAX_LINE - 3, MAX_LINE + 3))
+def test_a_line_end_at_the_edge_of_what_is_looked_at_together(length: int) -> None:
+    data = b"\xff" * length
+    part = b"Content-Type: image/x\r\nContent-Transfer-Encoding: 8bit\r\n\r\n" + data + b"\r\n"
+    out = convert(multipart("mixed", part, TEXT))
+    image, text = parsed(out).iter_parts()
+    assert image.get_payload(decode=True) == data
+    assert text.get_content() == "Grüße aus Köln"
 
 
 def test_messages_in_messages() -> None:

@@ -37,6 +37,7 @@ class Outbound:
         self._without_tls = without_tls or WithoutTls()
         self._sweep_seconds = sweep_seconds
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.open: set[SmtpConnection] = set()
         """All sessions, also those that are being opened."""
 
@@ -87,14 +88,15 @@ class Outbound:
             return await self._stand(sender, starttls)
         except ConnectFailed as error:
             again = starttls is TlsUse.IF_OFFERED and not way.implicit_tls and not options.user
-            if error.fault is not SessionFault.TLS or not again:
+            if error.fault is not SessionFault.TLS or not again or self._closed:
                 raise
             self._without_tls.note(endpoint, asyncio.get_running_loop().time())
             self._log.warning("send.without_tls", host=way.host, server=str(endpoint), reason=error.text)
         return await self._stand(await self.reach(endpoint, way, options), TlsUse.NEVER)
 
     def close(self) -> None:
-        """Cut all sessions."""
+        """Cut all sessions; those that are being opened are not tried again."""
+        self._closed = True
         for sender in list(self.open):
             sender.abort()
         if self._timer is not None:
