@@ -10,14 +10,16 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
+import pytest
 import trustme
 from structlog.testing import CapturingLogger
 
 from gatepost.organization.transport import TlsLevel
 from gatepost.routing.next_hop import Transfer, Way
-from gatepost.transport.message import Envelope, Recipient
+from gatepost.transport.message import Envelope, Recipient, RecipientState
 from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.options import Endpoint, SendOptions
+from gatepost.transport.send.outcome import ConnectFailed
 from gatepost.transport.send.sender import SmtpSender
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.wire.smtp_data import DataDecoder
@@ -296,6 +298,22 @@ class Stage:
         """A session with `server`."""
         async with asyncio.timeout(DEADLINE):
             return await self.outbound.connect(server.endpoint, way or server.way(), replace(self.options, **options))
+
+    async def failure(self, server: Server, way: Way | None = None, **options: Any) -> ConnectFailed:
+        """Why there is no session with `server`."""
+        with pytest.raises(ConnectFailed) as raised:
+            await self.connect(server, way, **options)
+        assert not self.outbound.open
+        return raised.value
+
+    async def handed_over(self, server: Server, way: Way, **options: Any) -> None:
+        """One message goes to `server`, in a session of its own."""
+        sender = await self.connect(server, way, **options)
+        message = envelope()
+        outcome = await sender.send(message, message.recipients, Body())
+        assert [entry.state for entry in outcome.recipients] == [RecipientState.DELIVERED]
+        await sender.quit()
+        await until(lambda: not self.outbound.open)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The fields of log lines of that name."""

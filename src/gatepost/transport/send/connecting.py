@@ -127,6 +127,7 @@ class Outbound:
             self.open.discard(sender)
             raise
         if isinstance(event, Broken):
+            self.open.discard(sender)
             raise ConnectFailed(event.fault, event.text, reply=event.reply)
         sender.stands()
         return sender
