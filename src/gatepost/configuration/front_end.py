@@ -14,6 +14,7 @@ from gatepost.configuration.document import Document
 from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
+from gatepost.configuration.hub import build_hub
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
@@ -26,6 +27,9 @@ SHARED_STATE = "shared.sqlite"
 """The shared state's file beside the registry, where none is named."""
 LONGEST_IDLE_SECONDS = 1800
 """A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
+
+TRANSPORT_ROLES = frozenset({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
+"""Servers that may run a transport and nothing else."""
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by key pairs only: with a shared-secret algorithm the public key would be the secret."""
@@ -75,6 +79,7 @@ class FrontEndBuilder:
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
+            transport=build_hub(self.document, table.transport, self.files, server),
         )
 
     def _add(self, finding: Finding) -> None:
@@ -96,6 +101,8 @@ class FrontEndBuilder:
             self._add(error(path, WHO, message, suggestion(name, servers, "servers")))
         elif server is None:
             self._add(unknown(path, WHO, "server", "servers", name, servers))
+        elif self.table.transport is not None and not server.roles.isdisjoint(TRANSPORT_ROLES):
+            return server  # a hub or edge: it may listen for clients or not
         elif Role.CLIENT_ACCESS not in server.roles:
             message = f"server {name} is not a client access server"
             remedy = f'give {name} the role "client-access", or name another server'

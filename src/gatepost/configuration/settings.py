@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.organization.model import Network, Organization, Server
 
@@ -173,6 +174,8 @@ class FrontEnd:
     """None: this front end runs no manager."""
     etcd: EtcdSettings | None = None
     """With it the registry is in etcd instead of a file."""
+    transport: HubSettings | None = None
+    """None: this server transports no mail."""
 
 
 @dataclass(frozen=True)

@@ -156,9 +156,8 @@ def decode_xtext(text: str) -> str:
 
 
 def encode_xtext(text: str) -> str:
-    """`text`, which is ASCII, as xtext. Raises ValueError for what goes beyond."""
-    if not text.isascii():
-        raise ValueError("xtext is for ASCII")
+    """`text`, whose characters stand for octets, as xtext. Raises ValueError for characters beyond U+00FF."""
+    text.encode("latin-1")
     return _TO_XTEXT.sub(lambda match: f"+{ord(match[0]):02X}", text)
 
 

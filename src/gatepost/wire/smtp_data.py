@@ -29,6 +29,11 @@ class ContentFault(IntFlag):
         """A CR without LF, or a LF without CR."""
         return bool(self & (ContentFault.BARE_CR | ContentFault.BARE_LF))
 
+    @property
+    def ambiguous(self) -> bool:
+        """What others may take for a line end, or skip within one: a bare CR or LF, a NUL."""
+        return bool(self & (ContentFault.BARE_CR | ContentFault.BARE_LF | ContentFault.NUL))
+
 
 class ContentCheck:
     """Looks for faults in content that comes in pieces, each of which must hold whole line ends: never a CR alone at
