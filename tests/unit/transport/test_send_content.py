@@ -68,6 +68,20 @@ async def test_row_20_dsn_parameters_go_on(stage: Stage) -> None:
         assert "RCPT TO:<b@x.test> NOTIFY=SUCCESS,DELAY ORCPT=rfc822;o@x.test" in server.commands
 
 
+async def test_a_recipient_is_called_as_the_mailboxs_server_knows_it(stage: Stage) -> None:
+    """Reports of that server still name the address that the sender wrote."""
+    recipients = [
+        Recipient("info+1@x.test", deliver_to="ann@mbx.test"),
+        Recipient("b@x.test", deliver_to="jörg@x.test"),
+    ]
+    async with Server(b"PIPELINING", b"DSN", lmtp=True).running() as server:
+        sender = await stage.connect(server)
+        outcome = await send(sender, envelope(recipients=recipients))
+        assert states(outcome) == [DELIVERED, FAILED]
+        assert [entry.recipient.address for entry in outcome.recipients] == ["info+1@x.test", "b@x.test"]
+        assert "RCPT TO:<ann@mbx.test> ORCPT=rfc822;info+2B1@x.test" in server.commands
+
+
 @pytest.mark.parametrize(("lmtp", "action"), [(False, "relayed"), (True, "delivered")])
 async def test_row_20_where_dsn_is_not_offered_the_report_of_success_is_ours(
     stage: Stage, lmtp: bool, action: str
