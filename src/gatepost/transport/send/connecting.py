@@ -37,6 +37,7 @@ class Outbound:
         self._without_tls = without_tls or WithoutTls()
         self._sweep_seconds = sweep_seconds
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.open: set[SmtpConnection] = set()
         """All sessions, also those that are being opened."""
 
@@ -45,53 +46,80 @@ class Outbound:
         self._contexts = TlsContexts(material)
 
     async def connect(self, endpoint: Endpoint, way: Way, options: SendOptions) -> SmtpSender:
-        """A session that stands. Raises `ConnectFailed`.
+        """A session that stands: `reach`, then `greet`. Raises `ConnectFailed`."""
+        return await self.greet(await self.reach(endpoint, way, options))
+
+    async def reach(self, endpoint: Endpoint, way: Way, options: SendOptions) -> SmtpSender:
+        """A connection over which nothing has been said, for `greet`, or for `abort` when another was faster.
+
+        Raises `ConnectFailed`, always with `SessionFault.CONNECT` and the socket's error.
+        """
+        sender = SmtpSender(self, endpoint, way, options, secrets.token_hex(8).upper())
+        loop = asyncio.get_running_loop()
+        local = (options.source_address, 0) if options.source_address else None
+        seconds = options.times.connect
+        try:
+            async with asyncio.timeout(seconds):
+                transport, _ = await loop.create_connection(
+                    lambda: sender, endpoint.ip, endpoint.port, local_addr=local
+                )
+        except TimeoutError as error:
+            late = OSError(errno.ETIMEDOUT, "no answer")
+            raise ConnectFailed(SessionFault.CONNECT, f"no connection in {seconds:g} s", error=late) from error
+        except OSError as error:
+            raise ConnectFailed(SessionFault.CONNECT, _words(error), error=error) from error
+        keep_alive(transport)
+        if not sender.closed:
+            self.open.add(sender)
+        return sender
+
+    async def greet(self, sender: SmtpSender) -> SmtpSender:
+        """Have the session begin: TLS as the way wants it, greeting, sign-in. Raises `ConnectFailed`.
 
         Where TLS is opportunistic and its handshake fails the host is spoken to once more, without it, and stays noted
-        for an hour (field case 25). A password is never sent without TLS.
+        for an hour (field case 25): what is returned is then another sender. A password is never sent without TLS.
         """
+        endpoint, way, options = sender.endpoint, sender.way, sender.options
         starttls = use(way)
         now = asyncio.get_running_loop().time()
         if starttls is TlsUse.IF_OFFERED and not options.user and (endpoint, now) in self._without_tls:
             starttls = TlsUse.NEVER
         try:
-            return await self._open(endpoint, way, options, starttls)
+            return await self._stand(sender, starttls)
         except ConnectFailed as error:
             again = starttls is TlsUse.IF_OFFERED and not way.implicit_tls and not options.user
-            if error.fault is not SessionFault.TLS or not again:
+            if error.fault is not SessionFault.TLS or not again or self._closed:
                 raise
             self._without_tls.note(endpoint, asyncio.get_running_loop().time())
             self._log.warning("send.without_tls", host=way.host, server=str(endpoint), reason=error.text)
-        return await self._open(endpoint, way, options, TlsUse.NEVER)
+        return await self._stand(await self.reach(endpoint, way, options), TlsUse.NEVER)
 
     def close(self) -> None:
-        """Cut all sessions."""
+        """Cut all sessions; those that are being opened are not tried again."""
+        self._closed = True
         for sender in list(self.open):
             sender.abort()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    async def _open(self, endpoint: Endpoint, way: Way, options: SendOptions, starttls: TlsUse) -> SmtpSender:
-        sender = SmtpSender(self, endpoint, way, options, secrets.token_hex(8).upper())
-        client = SmtpClient(
-            ClientSettings(
-                options.name,
-                lmtp=way.transfer is Transfer.LMTP,
-                starttls=TlsUse.NEVER if way.implicit_tls else starttls,
-                secured=way.implicit_tls,
-                user=options.user,
-                password=options.password,
-            )
+    async def _stand(self, sender: SmtpSender, starttls: TlsUse) -> SmtpSender:
+        way, options = sender.way, sender.options
+        settings = ClientSettings(
+            options.name,
+            lmtp=way.transfer is Transfer.LMTP,
+            starttls=TlsUse.NEVER if way.implicit_tls else starttls,
+            secured=way.implicit_tls,
+            user=options.user,
+            password=options.password,
         )
         try:
-            transport = await self._connect(sender, endpoint, way, options)
-            self.open.add(sender)
+            secure = await self._handshake(sender) if way.implicit_tls else None
             self._watch()
-            sender.begin(client, transport)
+            sender.begin(SmtpClient(settings), secure, _facts(secure, way) if secure is not None else None)
             event = await sender.opened()
             if isinstance(event, StartTls):
-                secure = await self._handshake(sender, transport, way, options)
+                secure = await self._handshake(sender)
                 sender.tls_started(secure, _facts(secure, way))
                 event = await sender.opened()
         except BaseException:
@@ -99,47 +127,26 @@ class Outbound:
             self.open.discard(sender)
             raise
         if isinstance(event, Broken):
+            self.open.discard(sender)
             raise ConnectFailed(event.fault, event.text, reply=event.reply)
         sender.stands()
         return sender
 
-    async def _connect(
-        self, sender: SmtpSender, endpoint: Endpoint, way: Way, options: SendOptions
-    ) -> asyncio.Transport:
-        """The connection, with its TLS where that is implicit."""
+    async def _handshake(self, sender: SmtpSender) -> asyncio.Transport:
+        context = self._context(sender.way)
         loop = asyncio.get_running_loop()
-        local = (options.source_address, 0) if options.source_address else None
-        try:
-            async with asyncio.timeout(options.times.connect):
-                transport, _ = await loop.create_connection(
-                    lambda: sender, endpoint.ip, endpoint.port, local_addr=local
-                )
-        except TimeoutError as error:
-            late = OSError(errno.ETIMEDOUT, "no answer")
-            raise ConnectFailed(
-                SessionFault.CONNECT, f"no connection in {options.times.connect:g} s", error=late
-            ) from error
-        except OSError as error:
-            raise ConnectFailed(SessionFault.CONNECT, _words(error), error=error) from error
-        keep_alive(transport)
-        if way.implicit_tls:
-            transport.pause_reading()
-            transport = await self._handshake(sender, transport, way, options)
-            sender.tls = _facts(transport, way)
-            sender.verified = sender.tls.verified
-        return transport
-
-    async def _handshake(
-        self, sender: SmtpSender, transport: asyncio.Transport, way: Way, options: SendOptions
-    ) -> asyncio.Transport:
-        context = self._context(way)
-        loop = asyncio.get_running_loop()
+        transport = sender.transport
+        name = server_name(sender.way, context)
+        if sender.has_spoken:
+            raise ConnectFailed(SessionFault.TLS, "speaks in clear where TLS was due")
         try:
             if transport.is_closing():  # the loop would raise RuntimeError
                 raise ConnectionResetError(errno.ECONNRESET, "closed before the TLS handshake")
-            async with asyncio.timeout(options.times.tls):
-                secure = await loop.start_tls(transport, sender, context, server_hostname=server_name(way, context))
-            if secure is None:
+            transport.pause_reading()
+            async with asyncio.timeout(sender.options.times.tls):
+                secure = await loop.start_tls(transport, sender, context, server_hostname=name)
+            # uvloop hands out a transport also when the connection was closed in the middle, and tells nobody.
+            if secure is None or secure.get_extra_info("ssl_object") is None:
                 raise ConnectionResetError(errno.ECONNRESET, "closed during the TLS handshake")
         except OSError as error:  # SSLError and TimeoutError too
             raise ConnectFailed(SessionFault.TLS, _words(error)) from error
@@ -187,7 +194,7 @@ class Outbound:
 def _facts(transport: asyncio.Transport, way: Way) -> TlsFacts:
     ssl_object = transport.get_extra_info("ssl_object")
     cipher = ssl_object.cipher() if ssl_object is not None else None
-    return TlsFacts(ssl_object.version() or "" if ssl_object else "", cipher[0] if cipher else "", verifies(way))
+    return TlsFacts((ssl_object and ssl_object.version()) or "", cipher[0] if cipher else "", verifies(way))
 
 
 def _words(error: OSError) -> str:

@@ -33,14 +33,14 @@ class SmtpConnection(asyncio.Protocol):
     """Drives an `SmtpClient` over a transport. What it may be used for is `SmtpSender`'s."""
 
     __slots__ = ("_drained", "_early", "_envelope_deadline", "_finished", "_inline", "_leaving", "_loop", "_opened",
-                 "_options", "_outbound", "_paused", "_replies", "_seconds", "_started", "_transport", "_waiter",
+                 "_outbound", "_paused", "_replies", "_seconds", "_started", "_transport", "_waiter",
                  "_why", "broken", "client", "closed", "deadline", "endpoint", "idle_since", "messages_sent",
-                 "octets_sent", "session", "stood", "tls", "transactions", "verified", "way")  # fmt: skip
+                 "octets_sent", "options", "session", "stood", "tls", "transactions", "verified", "way")  # fmt: skip
 
     def __init__(self, outbound: Outbound, endpoint: Endpoint, way: Way, options: SendOptions, session: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._outbound = outbound
-        self._options = options
+        self.options = options
         self._seconds = options.times.by_step()
         self._transport: asyncio.Transport | None = None
         self._started = False
@@ -89,26 +89,40 @@ class SmtpConnection(asyncio.Protocol):
         """Keep the transport: the server may speak, or go, before `begin`."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
-    def begin(self, client: SmtpClient, transport: asyncio.Transport) -> None:
-        """The connection is there, and its TLS where that is implicit."""
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The connection's."""
+        assert self._transport is not None
+        return self._transport
+
+    def begin(self, client: SmtpClient, secure: asyncio.Transport | None, facts: TlsFacts | None) -> None:
+        """The dialogue begins; over `secure` where TLS is implicit, else over the connection as it is."""
         self.client = client
-        # What came in clear before a handshake is not the server's word.
-        early, self._early = self._early if transport is self._transport else b"", b""
-        self._transport = transport
-        transport.set_write_buffer_limits(HIGH_WATER)
+        if secure is not None:
+            self._transport = secure
+        if facts is not None:
+            self.tls, self.verified = facts, facts.verified
+        if not self.transport.is_closing():  # uvloop would raise RuntimeError
+            self.transport.set_write_buffer_limits(HIGH_WATER)
         self._started = True
         self._touch()
+        early, self._early = self._early, b""
         if early:
             self._run(client.receive(early))
         if self.closed:
-            self._run(client.lost())
+            self._run(client.lost("connection closed"))
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether bytes have come before `begin`."""
+        return bool(self._early)
 
     def data_received(self, data: bytes) -> None:
         """Replies."""
         if not self._started:
             self._early += data
-            if len(self._early) > MAX_EARLY and self._transport is not None:
-                self._transport.abort()
+            if len(self._early) > MAX_EARLY:
+                self.transport.abort()
             return
         self._run(self.client.receive(data))
 
@@ -132,7 +146,8 @@ class SmtpConnection(asyncio.Protocol):
     def tls_started(self, transport: asyncio.Transport, facts: TlsFacts) -> None:
         """The handshake after STARTTLS is done."""
         self._transport = transport
-        transport.set_write_buffer_limits(HIGH_WATER)
+        if not transport.is_closing():
+            transport.set_write_buffer_limits(HIGH_WATER)
         self.tls, self.verified = facts, facts.verified
         self._opened = self._loop.create_future()
         self._run(self.client.tls_started())
@@ -142,15 +157,15 @@ class SmtpConnection(asyncio.Protocol):
         """The session is ready for messages."""
         self.stood = True
         self.idle_since = self._loop.time()
-        if self._options.hooks is not None:
+        if self.options.hooks is not None:
             name = self.client.extensions.name
-            self._options.hooks.connected(self.session, self.endpoint, self.way.host, name, self.tls)
+            self.options.hooks.connected(self.session, self.endpoint, self.way.host, name, self.tls)
 
     def told_of_end(self, why: str) -> None:
         """The session has ended."""
-        if self._options.hooks is not None:
+        if self.options.hooks is not None:
             counts = self.messages_sent, self.octets_sent
-            self._options.hooks.disconnected(self.session, self.endpoint, self.way.host, *counts, why)
+            self.options.hooks.disconnected(self.session, self.endpoint, self.way.host, *counts, why)
 
     async def opened(self) -> ClientEvent:
         """Until the session stands (`Ready`), wants TLS (`StartTls`) or has failed (`Broken`)."""
@@ -222,9 +237,9 @@ class SmtpConnection(asyncio.Protocol):
                 waiter.set_result(None)
 
     def _write(self, data: bytes) -> None:
-        assert self._transport is not None
-        if not self._transport.is_closing():
-            self._transport.write(data)
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     def _touch(self) -> None:
         """The server has done something: its time for the next step begins."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gatepost.transport.message import BodyType, Envelope, Notify, Recipient
 from gatepost.wire.smtp_client_command import Unsendable, mail_command, recipient_command
 from gatepost.wire.smtp_client_extensions import Extensions
+from gatepost.wire.smtp_command import encode_xtext
 from gatepost.wire.smtp_reply import Reply
 
 _NOTIFY = tuple(
@@ -68,11 +69,11 @@ def make_plan(
     for recipient in recipients:
         try:
             command = recipient_command(
-                recipient.address,
+                recipient.deliver_to or recipient.address,
                 extensions,
                 utf8=utf8,
                 notify=_NOTIFY[recipient.notify & 15],
-                original=recipient.original,
+                original=recipient.original or _original(recipient),
             )
         except Unsendable as error:
             plan.refused.append((recipient, Reply(553, str(error), error.enhanced)))
@@ -106,7 +107,16 @@ def _body(plan: Plan, envelope: Envelope, extensions: Extensions, head: bytes, *
 
 
 def _all_ascii(envelope: Envelope, recipients: list[Recipient]) -> bool:
-    return envelope.sender.isascii() and all(recipient.address.isascii() for recipient in recipients)
+    return envelope.sender.isascii() and all(
+        (recipient.deliver_to or recipient.address).isascii() for recipient in recipients
+    )
+
+
+def _original(recipient: Recipient) -> str:
+    """Where the server knows the recipient by another address: ORCPT, so that its reports name the sender's."""
+    if recipient.deliver_to and recipient.address.isascii():
+        return f"rfc822;{encode_xtext(recipient.address)}"
+    return ""
 
 
 def _header(head: bytes) -> bytes:

@@ -33,7 +33,7 @@ class SmtpSender(SmtpConnection):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else self.client.step.value
+        state = "closed" if self.closed else self.client.step.value if self._started else "connected"
         return f"<SmtpSender {self.way.host} {self.endpoint} {state} messages={self.messages_sent}>"
 
     # What the scheduler asks
@@ -41,7 +41,7 @@ class SmtpSender(SmtpConnection):
     @property
     def usable(self) -> bool:
         """Whether `send` may be called now."""
-        if self.closed or self.client.step is not Step.IDLE:
+        if self.closed or not self._started or self.client.step is not Step.IDLE:
             return False
         limit = self.client.extensions.max_messages
         return not limit or self.transactions < limit
@@ -49,7 +49,7 @@ class SmtpSender(SmtpConnection):
     @property
     def busy(self) -> bool:
         """Whether a message is being sent."""
-        return not self.closed and self.client.step not in (Step.IDLE, Step.OVER, Step.QUIT)
+        return not self.closed and self._started and self.client.step not in (Step.IDLE, Step.OVER, Step.QUIT)
 
     async def send(
         self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, reopen: Reopen | None = None
@@ -92,7 +92,7 @@ class SmtpSender(SmtpConnection):
 
     async def quit(self) -> None:
         """Say goodbye and close. Never raises for what the server does, and takes a few seconds at most."""
-        if not self.closed and self.client.step is Step.IDLE:
+        if not self.closed and self._started and self.client.step is Step.IDLE:
             self._leaving = True
             self._why = "quit"
             self._finished = None
@@ -109,7 +109,7 @@ class SmtpSender(SmtpConnection):
     ) -> tuple[list[Recipient], bytes | None]:
         """One transaction, noted in `outcomes`; who is left for another, and the content if it is in memory."""
         extensions = self.client.extensions
-        limit = min(self._options.max_recipients, extensions.max_recipients or self._options.max_recipients)
+        limit = min(self.options.max_recipients, extensions.max_recipients or self.options.max_recipients)
         recipients, left = recipients[:limit], recipients[limit:]
         chunks = body.chunks()
         try:
@@ -152,11 +152,13 @@ class SmtpSender(SmtpConnection):
                     head += converter.finish()
             except CannotConvert as error:
                 return Finished([Verdict(Fate.LATER)] * len(plan.recipients)), Reply(554, str(error), "5.6.3")
+        if self.client.step is not Step.IDLE:  # the server went while the content was being opened
+            return Finished([Verdict(Fate.LATER)] * len(plan.recipients), self.broken), None
         self._finished = None
         self._inline = head if whole and not plan.chunked else None
         self.transactions += 1
         self._waiter = self._loop.create_future()
-        self._envelope_deadline = self._loop.time() + self._options.times.envelope
+        self._envelope_deadline = self._loop.time() + self.options.times.envelope
         self._write(self.client.transact(plan.mail, plan.commands, chunked=plan.chunked))
         self._touch()
         await self._wait()
