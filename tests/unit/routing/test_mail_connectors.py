@@ -215,6 +215,10 @@ def test_an_edge_of_another_site_is_reached_through_the_hubs_there() -> None:
     organization = world(LINKS, connectors=(connector("Out", "*", "E-b"),), more=(edge("E-b", "b"),))
     assert hop(outside(organization, "H-a-1")) == NextHop(DeliveryType.SITE, "b")
     assert hop(outside(organization, "H-b-2")) == NextHop(DeliveryType.CONNECTOR_SERVERS, "Out", "Out")
+    both = world(LINKS, connectors=(connector("Out", "*", "E-b", "H-b-1"),), more=(edge("E-b", "b"),))
+    destination = MailRouter(both, "H-a-1").destination(hop(outside(both, "H-a-1")), {})
+    assert destination is not None
+    assert [way.server for way in destination.ways] == ["H-b-1", "H-b-2"]  # the edge is not among them
     alone = world(LINKS, connectors=(connector("Out", "*", "E-b"),), more=(edge("E-b", "b"),), without_hubs="b")
     assert hop(outside(alone, "H-a-1")) == NextHop(DeliveryType.CONNECTOR_SERVERS, "Out", "Out")
 
