@@ -19,7 +19,7 @@ UNLIMITED = "unlimited"
 """The word for no bound on a size; as a number it is 0."""
 
 _UNITS = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3}
-_SIZE = re.compile(r"([0-9]{1,12})\s*(B|KB|MB|GB|)(?:\s*\([0-9,]+ bytes\))?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15})\s*(B|KB|MB|GB|)(?:\s*\([0-9,]+ bytes\))?", re.IGNORECASE | re.ASCII)
 _SPAN = re.compile(r"(?:([0-9]{1,4})\.)?([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,7}))?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _DAY = 86400

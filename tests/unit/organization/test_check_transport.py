@@ -147,7 +147,7 @@ ERRORS: dict[str, tuple[Callable[[], Organization], tuple[str | int, ...], str, 
         (*RECEIVE, "remote_ranges"), "same clients as connector Other, 10.0.0.0/8, at the same binding", "other",
     ),
     "two connectors for everybody": (
-        lambda: with_receive(receive("Other"), receive("Default")), (*RECEIVE, "bindings"), "all clients", "other",
+        lambda: with_receive(receive("Other"), receive("Default")), (*RECEIVE, "remote_ranges"), "all clients", "other",
     ),
     "ranges that overlap without containment": (
         lambda: with_receive(receive("Other", "10.0.0.1-10.0.0.9"), receive("Default", "10.0.0.5-10.0.0.20")),
