@@ -7,7 +7,7 @@ from itertools import combinations
 
 from gatepost.organization.addresses import is_host_name
 from gatepost.organization.faults import Path, error, listed, quoted, unknown, warning
-from gatepost.organization.model import Finding, Organization
+from gatepost.organization.model import Finding, Organization, Role
 from gatepost.organization.transport import (
     AddressRange,
     Binding,
@@ -174,9 +174,9 @@ def _inside(one: AddressRange, other: AddressRange) -> bool:
 
 
 def _check_listeners(organization: Organization, name: str, connectors: list[ReceiveConnector]) -> Iterator[Finding]:
-    """A server's front end and its hub cannot listen at one port; peers find the hub where its endpoint says."""
+    """A server's front end and its hub cannot listen at one port."""
     server = organization.servers.get(name)
-    if server is None:
+    if server is None or Role.CLIENT_ACCESS not in server.roles:
         return
     taken = {endpoint.port: endpoint for endpoint in server.client_endpoints}
     for connector in connectors:

@@ -103,6 +103,12 @@ def test_standard_connectors_listen_everywhere_where_the_address_is_a_name() -> 
     assert [str(binding.address) for binding in default.bindings] == ["0.0.0.0", "::"]
 
 
+def test_a_hub_that_is_a_front_end_too_leaves_submission_to_that() -> None:
+    """Two cannot listen at one port; port 25 is the hub's."""
+    both = replace(organization().servers["HUB-02"], roles=frozenset({Role.HUB_TRANSPORT, Role.CLIENT_ACCESS}))
+    assert [connector.name for connector in standard_connectors(both)] == ["Default HUB-02"]
+
+
 def test_settings_of_hubs_and_edges() -> None:
     """By role (SPEC T6); a server that is both is no edge."""
     assert default_settings({Role.EDGE_TRANSPORT}) == EDGE_SETTINGS

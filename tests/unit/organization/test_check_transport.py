@@ -189,7 +189,11 @@ ERRORS: dict[str, tuple[Callable[[], Organization], tuple[str | int, ...], str, 
     ),
     "port taken by the front end": (
         lambda: replace(
-            with_server("HUB-1", endpoints=_server("HUB-1", "a", Role.HUB_TRANSPORT, imaps=25, smtp=2525).endpoints),
+            with_server(
+                "HUB-1",
+                roles=frozenset({Role.HUB_TRANSPORT, Role.CLIENT_ACCESS}),
+                endpoints=_server("HUB-1", "a", Role.HUB_TRANSPORT, imaps=25, smtp=2525).endpoints,
+            ),
         ),
         (*RECEIVE, "bindings"), "0.0.0.0:25 is taken by endpoint imaps of HUB-1", "another port",
     ),
