@@ -57,8 +57,8 @@ def build_receive_connectors(
 def standard_connectors(server: Server) -> tuple[ReceiveConnector, ...]:
     """What counts while the file lists no receive connector of `server`: one for servers, one for clients.
 
-    `Default NAME` is at the smtp endpoint, `Client NAME` at the endpoints for submission. An edge has the first only,
-    and there everybody may send to the organization.
+    `Default NAME` is at the smtp endpoint, `Client NAME` at the endpoints for submission, unless these are those of a
+    front end on the same server. An edge has the first only, and there everybody may send to the organization.
     """
     return tuple(_standard_connectors(server)) if server.carries_mail else ()
 
@@ -77,7 +77,7 @@ def _standard_connectors(server: Server) -> Iterator[ReceiveConnector]:
             f"Default internal receive connector {server.name}", server.name, smtp, (), groups, methods
         )
     for_users = tuple(b for e in server.endpoints if e.protocol is Protocol.SUBMISSION for b in _bindings(e))
-    if for_users and is_hub:
+    if for_users and is_hub and Role.CLIENT_ACCESS not in server.roles:
         groups = frozenset({PermissionGroup.USERS})
         yield ReceiveConnector(f"Client {server.name}", server.name, for_users, (), groups, _WITH_PASSWORDS)
 

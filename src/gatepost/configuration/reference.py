@@ -71,7 +71,7 @@ A hub or edge that no entry of `receive_connectors` names has the standard ones,
 addresses of the machine where the endpoint's address is a name):
 
 - hub, `smtp`: `Default NAME`, for servers of the organization and users who have signed in
-- hub, `submission` and `submissions`: `Client NAME`, for users who have signed in
+- hub that is no front end, `submission` and `submissions`: `Client NAME`, for users who have signed in
 - edge, `smtp`: `Default internal receive connector NAME`, for servers of the organization, partners, and everybody to
   recipients of the organization
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from gatepost.organization.addresses import is_host_name
 from gatepost.organization.faults import Path, error, listed, quoted, unknown, warning
-from gatepost.organization.model import Finding, Organization
+from gatepost.organization.model import Finding, Organization, Role
 from gatepost.organization.transport import (
     AddressRange,
     Binding,
@@ -139,24 +139,25 @@ def _check_pair(one: ReceiveConnector, other: ReceiveConnector) -> Iterator[Find
     if not shared:
         return
     at = binding_text(shared[0][0])
+    here, rests_on = (*path, "remote_ranges"), (*_place(one)[0], "remote_ranges")
     if any(mine.implicit_tls != theirs.implicit_tls for mine, theirs in shared):
         message = f"begins with TLS at {at} and connector {one.name} does not, or the other way round"
         yield error((*path, "bindings"), who, message, "give one of the two another port")
         return
     for mine in ranges_of(other):
         for theirs in ranges_of(one):
-            here: Path = (*path, "remote_ranges") if other.remote_ranges else (*path, "bindings")
             if (mine.first, mine.last) == (theirs.first, theirs.last):
                 clients = "all clients" if not other.remote_ranges else range_text(mine)
                 message = f"is for the same clients as connector {one.name}, {clients}, at the same binding, {at}"
-                yield error(here, who, message, "give one of the two other remote_ranges or another binding")
+                remedy = "give one of the two other remote_ranges or another binding"
+                yield error(here, who, message, remedy, rests_on)
                 return
             if _cross(mine, theirs):
                 message = (
                     f"range {range_text(mine)} and range {range_text(theirs)} of connector {one.name} overlap at {at}, "
                     f"and neither is inside the other"
                 )
-                yield error(here, who, message, "make one range part of the other, or part them")
+                yield error(here, who, message, "make one range part of the other, or part them", rests_on)
                 return
 
 
@@ -173,9 +174,9 @@ def _inside(one: AddressRange, other: AddressRange) -> bool:
 
 
 def _check_listeners(organization: Organization, name: str, connectors: list[ReceiveConnector]) -> Iterator[Finding]:
-    """A server's front end and its hub cannot listen at one port; peers find the hub where its endpoint says."""
+    """A server's front end and its hub cannot listen at one port."""
     server = organization.servers.get(name)
-    if server is None:
+    if server is None or Role.CLIENT_ACCESS not in server.roles:
         return
     taken = {endpoint.port: endpoint for endpoint in server.client_endpoints}
     for connector in connectors:

@@ -19,7 +19,7 @@ UNLIMITED = "unlimited"
 """The word for no bound on a size; as a number it is 0."""
 
 _UNITS = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3}
-_SIZE = re.compile(r"([0-9]{1,12})\s*(B|KB|MB|GB|)(?:\s*\([0-9,]+ bytes\))?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,15})\s*(B|KB|MB|GB|)(?:\s*\([0-9,]+ bytes\))?", re.IGNORECASE | re.ASCII)
 _SPAN = re.compile(r"(?:([0-9]{1,4})\.)?([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,7}))?", re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _DAY = 86400
@@ -57,7 +57,7 @@ def read_span(text: str) -> float:
     if found is None or int(found[2]) >= 24 or int(found[3]) >= 60 or int(found[4]) >= 60:
         raise ValueError("is not a time span such as 00:05:00 (hours, minutes, seconds) or 2.00:00:00 (days in front)")
     whole = int(found[1] or 0) * _DAY + int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
-    return whole + float(f"0.{found[5] or 0}")
+    return float(f"{whole}.{found[5] or 0}")
 
 
 def span_text(seconds: float) -> str:
@@ -122,7 +122,8 @@ def read_space(text: str) -> AddressSpace:
     kind, colon, pattern = rest.partition(":")
     if colon and kind.strip().casefold() != "smtp":
         raise ValueError("is an address space of another type than SMTP")
-    pattern = (pattern if colon else rest).strip().rstrip(".").lower()
+    pattern = (pattern if colon else rest).strip().lower()
+    pattern = pattern if pattern == "*." else pattern.removesuffix(".")
     if cost and (not _PORT.fullmatch(cost.strip()) or not 1 <= int(cost) <= MAX_SPACE_COST):
         raise ValueError(f"has a cost that is not a number from 1 to {MAX_SPACE_COST}")
     fault = space_fault(pattern)

@@ -35,6 +35,7 @@ Edit = Callable[[OrganizationText, Organization], None]
 
 SHOWN_FINDINGS = 20
 """Faults of a refused change; more scroll the first ones away."""
+REFUSED = "The change is refused, nothing was written"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -228,7 +229,7 @@ class Session:
         if text == draft.before:
             return
         self._loaded = None
-        after = self._load(refused="The change is refused, nothing was written")
+        after = self._load()
         self._warn_of_news(after)
         if draft.what_if:
             self.talk.say(_difference(draft, text))
@@ -264,11 +265,11 @@ class Session:
             raise _refusal(f"{self._path} cannot be used", tuple(findings.found))
         return document.path
 
-    def _load(self, refused: str | None = None) -> Loaded:
+    def _load(self) -> Loaded:
         if self._loaded is None:
             loaded = self._read_and_check()
             if loaded.organization is None:
-                raise _refusal(refused or f"{self._path} cannot be used", loaded.findings)
+                raise _refusal(REFUSED if self._draft else f"{self._path} cannot be used", loaded.findings)
             self._loaded = loaded
             self._base = self._base or loaded
         return self._loaded
