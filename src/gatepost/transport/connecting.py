@@ -74,6 +74,7 @@ class _Running(Generic[Connection]):
     attempt: Attempt
     began: float
     notes: Notes | None
+    hangs: bool = False
     connection: Connection | None = None
     error: OSError | NotServed | None = None
 
@@ -185,6 +186,10 @@ class Connecting(Generic[Connection]):
         hedge = round_.hedge
         while (step := hedge.step(now)) is not Step.WAIT:
             preference = hedge.preference if step is Step.SAME_PREFERENCE else None
+            for running in round_.running.values():
+                if not running.hangs:
+                    running.hangs = True
+                    self.selector.hangs(running.attempt.target)
             attempt = None if round_.local_fault else round_.turn.next(self._clock(), preference)
             if attempt is not None:
                 running = _Running[Connection](attempt, self._clock(), round_.notes)
@@ -241,6 +246,7 @@ class Connecting(Generic[Connection]):
         Raises what `open` must not raise.
         """
         target, lease, now, notes = running.attempt.target, running.attempt.lease, self._clock(), running.notes
+        self._hangs_no_longer(running)
         if task.cancelled():
             running.error = OSError(errno.ECANCELED, "cancelled")
         error = running.error
@@ -267,9 +273,15 @@ class Connecting(Generic[Connection]):
 
     def _abandon(self, task: _Task, running: _Running[Connection]) -> None:
         """End an attempt that nothing is known of: no failure of the server."""
+        self._hangs_no_longer(running)
         self.selector.abandoned(running.attempt.target, running.attempt.lease)
         task.cancel()
         task.add_done_callback(lambda _: self._discard_late(running))
+
+    def _hangs_no_longer(self, running: _Running[Connection]) -> None:
+        if running.hangs:
+            running.hangs = False
+            self.selector.hangs_no_longer(running.attempt.target)
 
     def _discard_late(self, running: _Running[Connection]) -> None:
         """It may have opened in the moment it was cancelled."""

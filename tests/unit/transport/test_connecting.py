@@ -177,6 +177,19 @@ async def test_a_hedge_wins_while_the_first_hangs_and_the_slow_one_is_found_out_
     assert ("failed", HUB04.ip, "marked") in stage.noted
 
 
+async def test_while_one_hangs_the_next_connections_go_to_the_others_without_waiting() -> None:
+    stage = Stage(hedge_seconds=0.02)
+    stage.does[HUB04] = TIMES_OUT
+    await stage.connecting.connect(stage.rotation(HUB04), SITE_B)
+    stage.begun.clear()
+    for _ in range(30):
+        await stage.connecting.connect(stage.rotation(), SITE_B)
+    assert HUB04 not in stage.begun
+    stage.release.set()
+    await until(lambda: stage.unhealthy() == [HUB04.ip])
+    assert not stage.selector.hanging(HUB04)
+
+
 async def test_a_slow_one_that_opens_after_all_is_healthy_and_closed() -> None:
     stage = Stage(connect_seconds=10.0, hedge_seconds=0.01)
     stage.does[HUB04] = HANGS
@@ -184,6 +197,7 @@ async def test_a_slow_one_that_opens_after_all_is_healthy_and_closed() -> None:
     stage.release.set()
     await until(lambda: stage.discarded == [HUB04.host])
     assert stage.unhealthy() == []
+    assert not stage.selector.hanging(HUB04)
 
 
 async def test_the_hedge_is_of_the_same_preference_never_of_a_lower_one() -> None:
@@ -228,6 +242,7 @@ async def test_what_runs_in_the_background_is_bounded_and_what_is_ended_is_no_fa
     await stage.connecting.close()
     assert stage.connecting.background == 0
     assert stage.unhealthy() == []
+    assert not stage.selector.hanging(HUB04)
 
 
 async def test_a_caller_that_is_cancelled_leaves_nothing_behind() -> None:
