@@ -177,6 +177,19 @@ async def test_a_hedge_wins_while_the_first_hangs_and_the_slow_one_is_found_out_
     assert ("failed", HUB04.ip, "marked") in stage.noted
 
 
+async def test_the_turn_of_one_that_lost_is_no_part_of_its_share() -> None:
+    stage = Stage(hedge_seconds=0.01)
+    stage.does[HUB04] = HANGS
+    rotation = stage.rotation(HUB04)
+    result = await stage.connecting.connect(rotation, SITE_B)
+    assert isinstance(result, Connected)
+    assert {host: rotation._counts.get(host) for host in (HUB04.host, result.target.host)} == {
+        HUB04.host: 0,
+        result.target.host: 1,
+    }
+    await stage.connecting.close()
+
+
 async def test_while_one_hangs_the_next_connections_go_to_the_others_without_waiting() -> None:
     stage = Stage(hedge_seconds=0.02)
     stage.does[HUB04] = TIMES_OUT
