@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -116,6 +116,63 @@ async def test_a_server_that_refuses_to_serve_is_not_marked_and_the_next_one_is_
     assert isinstance(result, Connected)
     assert stage.unhealthy() == []
     assert stage.noted[0] == ("refused", HUB04.ip, "421 4.3.2 busy")
+
+
+async def greeting(stage: Stage, greet: Callable[[str], Awaitable[str]]) -> Connected[str] | NotConnected:
+    connecting = Connecting(stage.selector, stage.open, stage.discarded.append, time.time, greet)
+    return await connecting.connect(stage.rotation(HUB04), SITE_B, stage)
+
+
+async def test_a_server_that_greets_late_is_waited_for_without_a_second_connection_and_is_not_marked() -> None:
+    stage = Stage(connect_seconds=0.05, hedge_seconds=0.01)
+
+    async def late(connection: str) -> str:
+        await asyncio.sleep(0.1)
+        return f"greeted {connection}"
+
+    assert await greeting(stage, late) == Connected(HUB04, f"greeted {HUB04.host}")
+    assert stage.begun == [HUB04]
+    assert stage.unhealthy() == []
+
+
+@pytest.mark.parametrize(
+    "fault", [NotServed("554 no"), ConnectionResetError(errno.ECONNRESET, "reset"), TimeoutError()]
+)
+async def test_a_greeting_that_fails_is_no_socket_error_and_the_next_target_is_tried(fault: Exception) -> None:
+    stage = Stage()
+
+    async def once(connection: str) -> str:
+        if connection == HUB04.host:
+            raise fault
+        return connection
+
+    result = await greeting(stage, once)
+    assert isinstance(result, Connected)
+    assert result.target in {HUB05, HUB06}
+    assert stage.unhealthy() == []
+    assert [kind for kind, _, _ in stage.noted] == ["connected", "refused", "connected"]
+
+
+async def test_when_no_greeting_succeeds_all_have_refused() -> None:
+    stage = Stage()
+
+    async def never(connection: str) -> str:
+        raise NotServed(f"421 {connection}")
+
+    result = await greeting(stage, never)
+    assert isinstance(result, NotConnected)
+    assert len(result.errors) == 3
+    assert stage.unhealthy() == []
+
+
+async def test_a_heartbeat_is_greeted_too() -> None:
+    stage = Stage()
+
+    async def greet(connection: str) -> str:
+        return f"greeted {connection}"
+
+    connecting = Connecting(stage.selector, stage.open, stage.discarded.append, time.time, greet)
+    assert await connecting.heartbeat(HUB04) == f"greeted {HUB04.host}"
 
 
 async def test_when_all_fail_the_first_due_time_is_told() -> None:
