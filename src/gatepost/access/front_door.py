@@ -61,9 +61,7 @@ class FrontDoor:
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
-        self._tls = (
-            {p: Reloadable(server_context(front_end, ALPN[p])) for p in Protocol} if front_end.certificate else {}
-        )
+        self._tls = {p: Reloadable(server_context(front_end, ALPN[p])) for p in ALPN} if front_end.certificate else {}
         self._peer_tls = Reloadable(peer_server_context(front_end.peer_keys)) if front_end.peer_keys else None
         self.health = HealthService(loop, configuration, contexts, log)
         self._parking = parking = Parking(loop, router.view, limits.parked)
@@ -111,7 +109,7 @@ class FrontDoor:
     def reload(self, configuration: Configuration) -> None:
         """New certificate, settings and organization, for whoever comes from now on. Sessions stay as they are."""
         front_end = configuration.front_end
-        fresh = {p: server_context(front_end, ALPN[p]) for p in Protocol} if front_end.certificate else {}
+        fresh = {p: server_context(front_end, ALPN[p]) for p in ALPN} if front_end.certificate else {}
         for_peers = peer_server_context(front_end.peer_keys) if front_end.peer_keys else None
         self._configuration = configuration
         for protocol, context in fresh.items():

@@ -131,7 +131,9 @@ class Supervisor:
 
     def _prepare(self, configuration: Configuration) -> None:
         try:
-            self._listeners.commit(self._listeners.prepare(configuration.server.endpoints, self._slots(configuration)))
+            self._listeners.commit(
+                self._listeners.prepare(configuration.server.client_endpoints, self._slots(configuration))
+            )
             path = configuration.front_end.log_file
             self._writer = logs.LineWriter(logs.open_log(path) if path else 1)
         except ListenError as fault:
@@ -154,7 +156,7 @@ class Supervisor:
             return
         self._keeper.follow(configuration)
         self._operators = OperatorsSocket(configuration, self, self._log)
-        endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
+        endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.client_endpoints}
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
         self._notifier.ready(f"Serving as {configuration.front_end.server}")
         self._sign_of_life()
@@ -235,7 +237,7 @@ class Supervisor:
                     return
                 self._check_same_server(loaded)
                 change = self._listeners.prepare(
-                    loaded.configuration.server.endpoints, self._slots(loaded.configuration)
+                    loaded.configuration.server.client_endpoints, self._slots(loaded.configuration)
                 )
             except (CannotStart, ListenError) as fault:
                 self._reopen_log(self._loaded)
