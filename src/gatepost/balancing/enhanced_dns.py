@@ -65,6 +65,7 @@ class Rotation:
             # First of all: it is the one attempt that is let through, and shows soonest that the server is back.
             found = min(due, key=lambda target: (self._count(target.key), self._random()))
         else:
+            targets = [target for target in targets if not self.selector.hanging(target)] or targets
             self._join(targets)
             if last is not None:  # it failed or hangs: perhaps all of its family does
                 targets = [target for target in targets if (":" in target.ip) != (":" in last.ip)] or targets
@@ -83,10 +84,15 @@ class Rotation:
 
     def note_absent(self, targets: Sequence[Target]) -> None:
         """Remember who is left out now, so that it does not make up for all of it when it is back."""
-        self._absent.update(target.key for target in targets if not self.selector.healthy(target))
+        healthy, hanging = self.selector.healthy, self.selector.hanging
+        self._absent.update(target.key for target in targets if not healthy(target) or hanging(target))
 
     def _join(self, targets: Sequence[Target]) -> None:
-        back = [target for target in targets if target.key in self._absent or target.key not in self._counts]
+        back = [
+            target
+            for target in targets
+            if (target.key in self._absent or target.key not in self._counts) and not self.selector.hanging(target)
+        ]
         if not back:
             return
         stayed = [target for target in targets if target not in back]

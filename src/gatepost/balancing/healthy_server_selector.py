@@ -65,7 +65,7 @@ class _Lease:
 class HealthyServerSelector:
     """The list. All of one process share one; each operation costs the same however long it is."""
 
-    __slots__ = ("_leases", "_limit", "_list", "_next_lease", "_ramp", "_settings")
+    __slots__ = ("_hanging", "_leases", "_limit", "_list", "_next_lease", "_ramp", "_settings")
 
     def __init__(self, settings: TransportSettings, limit: int = MAX_UNHEALTHY) -> None:
         self._settings = settings
@@ -74,6 +74,7 @@ class HealthyServerSelector:
         self._leases: dict[Key, _Lease] = {}
         self._next_lease = 1
         self._ramp = RecoveryRamp()
+        self._hanging: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._list)
@@ -175,6 +176,25 @@ class HealthyServerSelector:
         self._release(target.key, lease)
         if not lease:
             self._ramp.given_up(target.key)
+
+    def hangs(self, target: Target) -> None:
+        """An attempt there has had no answer for so long that another server is tried beside it. See `hanging`."""
+        self._hanging[target.key] = self._hanging.get(target.key, 0) + 1
+
+    def hangs_no_longer(self, target: Target) -> None:
+        """That attempt is over, whatever came of it."""
+        left = self._hanging.get(target.key, 0) - 1
+        if left > 0:
+            self._hanging[target.key] = left
+        else:
+            self._hanging.pop(target.key, None)
+
+    def hanging(self, target: Target) -> bool:
+        """Whether an attempt there hangs at this moment: not unhealthy yet, but others of its preference come first.
+
+        So only the first connections to a server that swallows packets wait, not all until the first has failed.
+        """
+        return target.key in self._hanging
 
     def forget(self, key: Key) -> bool:
         """Take a server off the list by hand; whether it was there."""

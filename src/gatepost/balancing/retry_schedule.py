@@ -6,16 +6,12 @@ marked ── 4 × 1 min ──► 6 × 5 min ──► every 10 min, without en
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 
-from gatepost.organization.transport import TransportSettings
+from gatepost.organization.transport import EDGE_SETTINGS, HUB_SETTINGS, TransportSettings
 
 MIN_INTERVAL = 1.0
 """Seconds, the least that the settings may say (exchange-facts 4.3): no setting makes an endless loop of attempts."""
-
-_EDGE_TRANSIENT_FAILURE_RETRY_INTERVAL = 600.0
-_EDGE_OUTBOUND_CONNECTION_FAILURE_RETRY_INTERVAL = 1800.0
 
 
 class TransportRole(StrEnum):
@@ -27,13 +23,7 @@ class TransportRole(StrEnum):
 
 def default_settings(role: TransportRole) -> TransportSettings:
     """The settings of a server that nobody has set anything for."""
-    if role is TransportRole.HUB:
-        return TransportSettings()
-    return replace(
-        TransportSettings(),
-        transient_failure_retry_interval=_EDGE_TRANSIENT_FAILURE_RETRY_INTERVAL,
-        outbound_connection_failure_retry_interval=_EDGE_OUTBOUND_CONNECTION_FAILURE_RETRY_INTERVAL,
-    )
+    return HUB_SETTINGS if role is TransportRole.HUB else EDGE_SETTINGS
 
 
 def retry_interval(settings: TransportSettings, retries: int) -> float:

@@ -5,6 +5,9 @@ How a connection is opened is a function of the caller's. What it raises decides
 - OSError, a timeout among them: a socket error, the server goes on the list of unhealthy ones;
 - `NotServed`: the server was reached and does not want mail now; another target is tried, the list is left alone;
 - an error that this machine alone is to blame for (no descriptors): nobody is marked, and nobody else is tried.
+
+Greeting it is another function, for the one connection that has won: servers that greet late, to find out who talks too
+early, are common, and neither unhealthy nor a reason to connect to a second one.
 """
 
 from __future__ import annotations
@@ -74,6 +77,7 @@ class _Running(Generic[Connection]):
     attempt: Attempt
     began: float
     notes: Notes | None
+    hangs: bool = False
     connection: Connection | None = None
     error: OSError | NotServed | None = None
 
@@ -102,13 +106,19 @@ class Connecting(Generic[Connection]):
         open: Callable[[Target], Awaitable[Connection]],  # noqa: A002 - the word
         discard: Callable[[Connection], None],
         clock: Callable[[], float] = time.time,
+        greet: Callable[[Connection], Awaitable[Connection]] | None = None,
     ) -> None:
-        """`open` opens one connection, with no time limit of its own; `discard` closes one that is not wanted after
-        all, and must not wait; `clock` gives seconds since 1970."""
+        """`open` opens one connection, `connect_seconds` are its limit; `discard` closes one that is not wanted after
+        all, and must not wait; `clock` gives seconds since 1970.
+
+        `greet` makes the connection usable, within limits of its own, and answers it or another one in its place. When
+        it fails it has closed it, and raises `NotServed` or OSError: both mean that the server does not want to serve.
+        """
         self.selector = selector
         self._open = open
         self._discard = discard
         self._clock = clock
+        self._greet = greet
         self._background: dict[_Task, _Running[Connection]] = {}
 
     @property
@@ -121,7 +131,7 @@ class Connecting(Generic[Connection]):
     ) -> Connected[Connection] | NotConnected:
         """Connect to the target whose turn it is, and on failure to the next ones. Never raises for a fault of theirs.
 
-        Takes at most `connect_seconds` for each target that is tried after another.
+        Takes at most `connect_seconds` for each target that is tried after another, and what greetings take.
         """
         round_ = _Round[Connection](rotation.turn(targets), Hedge(self.selector.settings.hedge_seconds), notes)
         try:
@@ -142,7 +152,7 @@ class Connecting(Generic[Connection]):
         connection = self._settle(task, running)
         if connection is None:
             raise running.error or OSError(errno.ECANCELED, "cancelled")
-        return connection
+        return connection if self._greet is None else await self._greet(connection)
 
     async def close(self) -> None:
         """End what runs in the background, and wait for that."""
@@ -159,7 +169,7 @@ class Connecting(Generic[Connection]):
             wake = round_.hedge.wake
             timeout = None if wake is None else max(wake - loop.time(), 0.0)
             done, _ = await asyncio.wait(round_.running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            winner: Connected[Connection] | None = None
+            winner: tuple[Attempt, Connection] | None = None
             for task in done:
                 running = round_.running.pop(task)
                 connection = self._settle(task, running)
@@ -170,21 +180,43 @@ class Connecting(Generic[Connection]):
                     round_.hedge.failed(task, loop.time())
                     round_.turn.returned(running.attempt)
                 elif connection is not None and winner is None:
-                    winner = Connected(target, connection)
+                    winner = running.attempt, connection
                     round_.hedge.won(task)
                 elif connection is not None:  # two opened in the same moment
                     round_.turn.returned(running.attempt)
                     self._discard(connection)
             if winner is not None:
                 self._leave_running(round_)
-                return winner
+                connected = await self._greeted(round_, *winner)
+                if connected is not None:
+                    return connected
         return self._not_connected(round_)
+
+    async def _greeted(
+        self, round_: _Round[Connection], attempt: Attempt, connection: Connection
+    ) -> Connected[Connection] | None:
+        """The connection when it can be used; None if the server does not want to serve."""
+        if self._greet is None:
+            return Connected(attempt.target, connection)
+        try:
+            return Connected(attempt.target, await self._greet(connection))
+        except (NotServed, OSError) as error:
+            refusal = error if isinstance(error, NotServed) else NotServed(str(error) or type(error).__name__)
+        round_.errors.append((attempt.target, refusal))
+        round_.turn.returned(attempt)
+        if round_.notes is not None:
+            round_.notes.refused(self._clock(), attempt.target, str(refusal))
+        return None
 
     def _advance(self, round_: _Round[Connection], now: float) -> bool:
         """Begin what is to be begun; whether anything is under way."""
         hedge = round_.hedge
         while (step := hedge.step(now)) is not Step.WAIT:
             preference = hedge.preference if step is Step.SAME_PREFERENCE else None
+            for running in round_.running.values():
+                if not running.hangs:
+                    running.hangs = True
+                    self.selector.hangs(running.attempt.target)
             attempt = None if round_.local_fault else round_.turn.next(self._clock(), preference)
             if attempt is not None:
                 running = _Running[Connection](attempt, self._clock(), round_.notes)
@@ -241,6 +273,7 @@ class Connecting(Generic[Connection]):
         Raises what `open` must not raise.
         """
         target, lease, now, notes = running.attempt.target, running.attempt.lease, self._clock(), running.notes
+        self._hangs_no_longer(running)
         if task.cancelled():
             running.error = OSError(errno.ECANCELED, "cancelled")
         error = running.error
@@ -267,9 +300,15 @@ class Connecting(Generic[Connection]):
 
     def _abandon(self, task: _Task, running: _Running[Connection]) -> None:
         """End an attempt that nothing is known of: no failure of the server."""
+        self._hangs_no_longer(running)
         self.selector.abandoned(running.attempt.target, running.attempt.lease)
         task.cancel()
         task.add_done_callback(lambda _: self._discard_late(running))
+
+    def _hangs_no_longer(self, running: _Running[Connection]) -> None:
+        if running.hangs:
+            running.hangs = False
+            self.selector.hangs_no_longer(running.attempt.target)
 
     def _discard_late(self, running: _Running[Connection]) -> None:
         """It may have opened in the moment it was cancelled."""

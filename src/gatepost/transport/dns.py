@@ -119,7 +119,7 @@ class Resolver:
                 answer = await self._query(key, now)
             self._cache.put(key, answer, now)
         finally:
-            del self._asking[key]
+            self._asking.pop(key, None)
             result.set_result(answer)
 
     async def _query(self, key: Key, now: float) -> Answer[object]:

@@ -215,3 +215,17 @@ def test_targets_that_dns_no_longer_lists_are_forgotten() -> None:
     for number in range(1000):
         turns.turn([target("mx01", f"10.{number // 250}.0.{number % 250}")]).next(START)
     assert len(turns._counts) < 200
+
+
+def test_one_where_an_attempt_hangs_comes_after_its_equals_but_before_a_lower_preference() -> None:
+    found = selector()
+    turns = rotation(found)
+    backup = target("mx09", preference=20)
+    found.hangs(HUB04)
+    assert shares(turns, [*SITE_B, backup], 100, set()) == {HUB05.host: 50, HUB06.host: 50}
+    assert shares(turns, [HUB04, backup], 10, set()) == {HUB04.host: 10}
+    found.hangs(HUB04)
+    found.hangs_no_longer(HUB04)
+    assert found.hanging(HUB04), "the other one still does"
+    found.hangs_no_longer(HUB04)
+    assert sorted(shares(turns, SITE_B, 300, set()).values()) in ([100, 100, 100], [99, 100, 101])

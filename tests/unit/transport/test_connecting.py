@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -118,6 +118,63 @@ async def test_a_server_that_refuses_to_serve_is_not_marked_and_the_next_one_is_
     assert stage.noted[0] == ("refused", HUB04.ip, "421 4.3.2 busy")
 
 
+async def greeting(stage: Stage, greet: Callable[[str], Awaitable[str]]) -> Connected[str] | NotConnected:
+    connecting = Connecting(stage.selector, stage.open, stage.discarded.append, time.time, greet)
+    return await connecting.connect(stage.rotation(HUB04), SITE_B, stage)
+
+
+async def test_a_server_that_greets_late_is_waited_for_without_a_second_connection_and_is_not_marked() -> None:
+    stage = Stage(connect_seconds=0.05, hedge_seconds=0.01)
+
+    async def late(connection: str) -> str:
+        await asyncio.sleep(0.1)
+        return f"greeted {connection}"
+
+    assert await greeting(stage, late) == Connected(HUB04, f"greeted {HUB04.host}")
+    assert stage.begun == [HUB04]
+    assert stage.unhealthy() == []
+
+
+@pytest.mark.parametrize(
+    "fault", [NotServed("554 no"), ConnectionResetError(errno.ECONNRESET, "reset"), TimeoutError()]
+)
+async def test_a_greeting_that_fails_is_no_socket_error_and_the_next_target_is_tried(fault: Exception) -> None:
+    stage = Stage()
+
+    async def once(connection: str) -> str:
+        if connection == HUB04.host:
+            raise fault
+        return connection
+
+    result = await greeting(stage, once)
+    assert isinstance(result, Connected)
+    assert result.target in {HUB05, HUB06}
+    assert stage.unhealthy() == []
+    assert [kind for kind, _, _ in stage.noted] == ["connected", "refused", "connected"]
+
+
+async def test_when_no_greeting_succeeds_all_have_refused() -> None:
+    stage = Stage()
+
+    async def never(connection: str) -> str:
+        raise NotServed(f"421 {connection}")
+
+    result = await greeting(stage, never)
+    assert isinstance(result, NotConnected)
+    assert len(result.errors) == 3
+    assert stage.unhealthy() == []
+
+
+async def test_a_heartbeat_is_greeted_too() -> None:
+    stage = Stage()
+
+    async def greet(connection: str) -> str:
+        return f"greeted {connection}"
+
+    connecting = Connecting(stage.selector, stage.open, stage.discarded.append, time.time, greet)
+    assert await connecting.heartbeat(HUB04) == f"greeted {HUB04.host}"
+
+
 async def test_when_all_fail_the_first_due_time_is_told() -> None:
     stage = Stage()
     stage.does = dict.fromkeys(SITE_B, REFUSED)
@@ -177,6 +234,32 @@ async def test_a_hedge_wins_while_the_first_hangs_and_the_slow_one_is_found_out_
     assert ("failed", HUB04.ip, "marked") in stage.noted
 
 
+async def test_the_turn_of_one_that_lost_is_no_part_of_its_share() -> None:
+    stage = Stage(hedge_seconds=0.01)
+    stage.does[HUB04] = HANGS
+    rotation = stage.rotation(HUB04)
+    result = await stage.connecting.connect(rotation, SITE_B)
+    assert isinstance(result, Connected)
+    assert {host: rotation._counts.get(host) for host in (HUB04.host, result.target.host)} == {
+        HUB04.host: 0,
+        result.target.host: 1,
+    }
+    await stage.connecting.close()
+
+
+async def test_while_one_hangs_the_next_connections_go_to_the_others_without_waiting() -> None:
+    stage = Stage(hedge_seconds=0.02)
+    stage.does[HUB04] = TIMES_OUT
+    await stage.connecting.connect(stage.rotation(HUB04), SITE_B)
+    stage.begun.clear()
+    for _ in range(30):
+        await stage.connecting.connect(stage.rotation(), SITE_B)
+    assert HUB04 not in stage.begun
+    stage.release.set()
+    await until(lambda: stage.unhealthy() == [HUB04.ip])
+    assert not stage.selector.hanging(HUB04)
+
+
 async def test_a_slow_one_that_opens_after_all_is_healthy_and_closed() -> None:
     stage = Stage(connect_seconds=10.0, hedge_seconds=0.01)
     stage.does[HUB04] = HANGS
@@ -184,6 +267,7 @@ async def test_a_slow_one_that_opens_after_all_is_healthy_and_closed() -> None:
     stage.release.set()
     await until(lambda: stage.discarded == [HUB04.host])
     assert stage.unhealthy() == []
+    assert not stage.selector.hanging(HUB04)
 
 
 async def test_the_hedge_is_of_the_same_preference_never_of_a_lower_one() -> None:
@@ -228,6 +312,7 @@ async def test_what_runs_in_the_background_is_bounded_and_what_is_ended_is_no_fa
     await stage.connecting.close()
     assert stage.connecting.background == 0
     assert stage.unhealthy() == []
+    assert not stage.selector.hanging(HUB04)
 
 
 async def test_a_caller_that_is_cancelled_leaves_nothing_behind() -> None:
