@@ -262,7 +262,7 @@ class DiskSpool:
             space = self._meter.space
         except RuntimeError:  # closed meanwhile
             return self.pressure
-        if self._opened.reserve.released and space.free > 2 * self._settings.reserve_bytes:
+        if self._opened.reserve.released and space.free > 2 * self._opened.reserve.size:
             self._committer.ask(Change(Kind.RESERVE))
         elif self._committer.fault is not None:
             self._committer.ask(Change(Kind.PROBE))
