@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from doors import REQUIRED
 from spool_contract import SMALL, SpoolContract, envelope, put, read
 
 from gatepost.balancing.back_pressure import Pressure
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("GATEPOST_SPOOL_KILLS", "30"))
 DEADLINE_SECONDS = 60
-REQUIRED = bool(os.environ.get("CI") or os.environ.get("GATEPOST_REQUIRE_SERVERS"))
 MB = 1024 * 1024
 
 HUB = """

@@ -54,6 +54,8 @@ class Kind(Enum):
     REMOVE = auto()
     PUT = auto()
     QUARANTINE = auto()
+    RESUME = auto()
+    FORGET = auto()
     PROBE = auto()
     """Nothing, to see whether the disk is well."""
     RESERVE = auto()
@@ -271,6 +273,10 @@ def _grouped(changes: Iterable[Change]) -> Group:
                 group.facts[change.text] = change.blob
             case Kind.QUARANTINE:
                 group.quarantined.append((change.number, change.text))
+            case Kind.RESUME:
+                group.resumed.append(change.number)
+            case Kind.FORGET:
+                group.forgotten.append(change.number)
             case _:
                 group.probed = True
     return group
