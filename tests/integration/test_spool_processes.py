@@ -148,8 +148,7 @@ def run_and_kill(folder: Path, seed: int, seconds: float, told: Told) -> None:
         hub.wait(DEADLINE_SECONDS)
     while more := read_now(hub.stdout.fileno()):
         said += more
-    hub.stdout.close()
-    hub.stderr.close()
+    hub.communicate()
     for line in said.decode().split("\n")[:-1]:  # behind the last line end is what a write was killed in
         told.hear(line)
 
@@ -168,10 +167,9 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def read_now(descriptor: int) -> bytes:
-    try:
+    with suppress(BlockingIOError):
         return os.read(descriptor, 1 << 20)
-    except BlockingIOError:
-        return b""
+    return b""
 
 
 async def check(folder: Path, told: Told, before: set[int]) -> set[int]:
