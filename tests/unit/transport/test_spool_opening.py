@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -67,10 +68,10 @@ async def test_a_short_file_puts_its_message_aside(tmp_path: Path, size: int) ->
     for _ in range(2):  # the second start finds nothing new
         spool = await opened(tmp_path)
         assert list(await everything(spool)) == [good, small]
-        assert [(number, reason) for number, reason, _ in await spool.quarantined()] == [(bad, SHORT)]
+        assert [(one.number, one.reason) for one in await spool.quarantined()] == [(bad, SHORT)]
         assert spool.count == 2
         with pytest.raises(KeyError):
-            await spool.body(bad)
+            await spool.envelope(bad)
         found = spool.found.quarantined
         await spool.close()
     assert found == ()
@@ -96,8 +97,32 @@ async def test_an_envelope_that_cannot_be_read_puts_its_message_aside(tmp_path: 
         await spool.envelope(bad)
     assert list(await everything(spool)) == [good]
     await spool.put("wait", b"for the quarantine")
-    assert [(number, reason) for number, reason, _ in await spool.quarantined()] == [(bad, UNREADABLE)]
+    assert [(one.number, one.reason) for one in await spool.quarantined()] == [(bad, UNREADABLE)]
     assert spool.count == 1
+    await spool.close()
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+async def test_a_quarantined_message_is_taken_back_or_forgotten(tmp_path: Path, content: bytes) -> None:
+    """As `Resume-Message` and `Remove-Message` do with poison messages."""
+    back, gone, other = await filled(tmp_path, content, content, content)
+    spool = await opened(tmp_path)
+    for number in (back, gone):
+        await spool.quarantine(number, "poison")
+    await spool.remove(gone)
+    assert [one.envelope.sender for one in await spool.quarantined() if one.envelope] == ["alice@contoso.com"] * 2
+    assert await read(await spool.body(gone)) == content, "for whoever looks into it"
+    await asyncio.gather(spool.resume(back), spool.resume(4711), spool.forget(gone), spool.forget(other))
+    assert (await spool.envelope(back)).sender == "alice@contoso.com"
+    assert (spool.count, await spool.quarantined()) == (2, [])
+    with pytest.raises(KeyError):
+        await spool.body(gone)
+    await spool.close()
+    spool = await opened(tmp_path)
+    assert list(await everything(spool)) == [back, other]
+    for number in (back, other):
+        assert await read(await spool.body(number)) == content
+    assert len(os.listdir(Layout(tmp_path).content)) == (2 if content is LARGE else 0)
     await spool.close()
 
 

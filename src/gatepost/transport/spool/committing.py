@@ -21,7 +21,6 @@ from typing import Any
 
 import apsw
 
-from gatepost.store.sqlite import StoreUnavailable
 from gatepost.transport.ports import SpoolFull
 from gatepost.transport.spool.database import Changed, Database, Group
 from gatepost.transport.spool.layout import Layout, sync_directory
@@ -29,15 +28,22 @@ from gatepost.transport.spool.reserve import Reserve
 
 GROUP_BYTES = 4 * 1024 * 1024
 GROUP_CHANGES = 1000
-"""A group is no larger, so that nobody waits long for others."""
+"""A group is no larger, so that nobody waits long for others; nor, in the journal, than a quarter of the reserve: with
+that given up, all of the journal must find room in the main file."""
+CHANGE_BYTES = 12 * 1024
+"""Pages that one removal changes at worst."""
+GROUP_LEAST = 256 * 1024
+SQUEEZED = 20
+"""Changes of a group on a full disk."""
 AGAIN_SECONDS = 1.0
 """Between two attempts to write what waits for the disk."""
 IDLE_SECONDS = 1.0
 JOURNAL_BYTES = 16 * 1024 * 1024
-"""The journal is brought into the main file from this size on: a few milliseconds, and pages that changed several
-times are written once."""
-JOURNAL_MOST = 4 * JOURNAL_BYTES
-"""Readers that are always in the way are waited for from this size on."""
+"""The journal is brought into the main file from this size on, or from half of the reserve if that is less: a few
+milliseconds, and pages that changed several times are written once."""
+JOURNAL_LEAST = 1024 * 1024
+JOURNAL_FACTOR = 4
+"""Readers that are always in the way are waited for from so many times that size on."""
 
 
 class Kind(Enum):
@@ -48,6 +54,8 @@ class Kind(Enum):
     REMOVE = auto()
     PUT = auto()
     QUARANTINE = auto()
+    RESUME = auto()
+    FORGET = auto()
     PROBE = auto()
     """Nothing, to see whether the disk is well."""
     RESERVE = auto()
@@ -101,6 +109,9 @@ class Committer:
         self._damaged = False
         self._stop: Change | None = None
         self._next_number: int | None = None
+        self._group_bytes = min(GROUP_BYTES, max(GROUP_LEAST, reserve.size // 4))
+        self._group_changes = min(GROUP_CHANGES, max(SQUEEZED, reserve.size // (4 * CHANGE_BYTES)))
+        self._journal_bytes = min(JOURNAL_BYTES, max(JOURNAL_LEAST, reserve.size // 2))
         self.fault: Exception | None = None
         """Why the last transaction failed; None: it did not."""
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
@@ -140,7 +151,7 @@ class Committer:
                     return found
                 found.append(change)
                 size += len(change.body or b"") + len(change.blob or b"")
-                if size >= GROUP_BYTES or len(found) >= GROUP_CHANGES:
+                if size >= self._group_bytes or len(found) >= self._group_changes:
                     return found
                 change = self._queue.get_nowait()
         except Empty:
@@ -157,22 +168,41 @@ class Committer:
         if any(change.kind is Kind.RESERVE for change in changes):
             with suppress(OSError):  # the next metering asks again
                 self._reserve.make()
+        if self._reserve.released:  # what room there is belongs to what is here already
+            new, changes = _parted(changes)
+            no_room = SpoolFull("the spool's disk is full, or nearly so")
+            return [*([Answer(new, no_room)] if new else []), *(self._commit_rest(changes) if changes else [])]
+        return self._commit_rest(changes)
+
+    def _commit_rest(self, changes: list[Change]) -> list[Answer]:
         fault = self._commit(changes)
         if not isinstance(fault, Exception):
             return [Answer(changes, changed=fault)]
-        new = [change for change in changes if change.kind is Kind.COMMIT]
-        old = [change for change in changes if change.kind is not Kind.COMMIT]
+        new, old = _parted(changes)
         refused = [Answer(new, _as_refusal(fault))] if new else []
         if _is_ours(fault):
             return [*refused, Answer(old, fault)]
-        if old and _is_full(fault):
-            again = self._commit(old)
-            if isinstance(again, Exception) and self._reserve.release():
-                again = self._commit(old)
-            if not isinstance(again, Exception):
-                return [*refused, Answer(old, changed=again)]
+        if _is_full(fault):
+            done, old = self._squeeze(old)
+            refused += done
         self._again = [change for change in old if change.kind not in (Kind.PROBE, Kind.RESERVE)]
         return refused
+
+    def _squeeze(self, changes: list[Change]) -> tuple[list[Answer], list[Change]]:
+        """On a full disk: a few at a time, so that the journal's beginning is used again and again. What is left."""
+        done: list[Answer] = []
+        while changes:
+            part = changes[:SQUEEZED]
+            changed = self._commit(part)
+            if isinstance(changed, Exception):
+                self._reserve.release()
+                if self._checkpoint():
+                    changed = self._commit(part)
+            if isinstance(changed, Exception):
+                break
+            done.append(Answer(part, changed=changed))
+            changes = changes[SQUEEZED:]
+        return done, changes
 
     def _commit(self, changes: Iterable[Change]) -> Changed | Exception:
         """What has changed on disk, or why nothing has."""
@@ -186,30 +216,43 @@ class Committer:
             changed = self._database.apply(group)
         except Exception as fault:  # noqa: BLE001 - the thread goes on; callers are told
             if not _is_ours(fault):
-                self._damaged = not _is_full(fault)
-                self.fault = fault
+                self._failed(fault)
             return fault
         self.fault = None
         return changed
 
     def _keep_small(self, *, idle: bool) -> None:
         """Bring the journal into the main file; give space back."""
-        size = self._database.journal_bytes
-        if self._damaged or not (idle or size >= JOURNAL_BYTES):
+        if self._damaged or not (idle or self._database.journal_bytes >= self._journal_bytes):
+            return
+        if self._database.journal_bytes >= self._journal_bytes and not self._checkpoint():
             return
         try:
-            more = idle and self._database.tidy()
-            while more and self._queue.empty() and self._database.journal_bytes < JOURNAL_BYTES:
-                more = self._database.tidy()
-            if self._database.journal_bytes >= JOURNAL_BYTES:
-                self._database.checkpoint(wait=size >= JOURNAL_MOST)
-                self._database.tidy()
-        except (apsw.Error, StoreUnavailable) as fault:
-            # What was committed is in the journal and stays readable; new messages are not taken meanwhile.
-            self.fault = fault
-            self._damaged = not _is_full(fault)
-            if not self._damaged:
-                self._reserve.release()
+            while self._database.tidy() and idle and self._queue.empty():
+                if self._database.journal_bytes >= self._journal_bytes:
+                    self._database.checkpoint()
+            if idle and self._database.journal_bytes:  # the file becomes shorter only then
+                self._database.checkpoint()
+        except apsw.Error as fault:
+            self._failed(fault)
+
+    def _checkpoint(self) -> bool:
+        """Whether that was possible: the main file may have to grow for it."""
+        for _ in range(2):
+            try:
+                self._database.checkpoint(wait=self._database.journal_bytes >= JOURNAL_FACTOR * self._journal_bytes)
+            except apsw.Error as fault:
+                # What was committed is in the journal and stays readable; new messages are not taken meanwhile.
+                self._failed(fault)
+                if not (_is_full(fault) and self._reserve.release()):
+                    return False
+            else:
+                return True
+        return False
+
+    def _failed(self, fault: Exception) -> None:
+        self.fault = fault
+        self._damaged = not _is_full(fault)
 
 
 def _grouped(changes: Iterable[Change]) -> Group:
@@ -230,9 +273,19 @@ def _grouped(changes: Iterable[Change]) -> Group:
                 group.facts[change.text] = change.blob
             case Kind.QUARANTINE:
                 group.quarantined.append((change.number, change.text))
+            case Kind.RESUME:
+                group.resumed.append(change.number)
+            case Kind.FORGET:
+                group.forgotten.append(change.number)
             case _:
                 group.probed = True
     return group
+
+
+def _parted(changes: list[Change]) -> tuple[list[Change], list[Change]]:
+    """New messages, and what became of known ones."""
+    new = [change for change in changes if change.kind is Kind.COMMIT]
+    return new, [change for change in changes if change.kind is not Kind.COMMIT] if new else changes
 
 
 def _is_ours(fault: Exception) -> bool:

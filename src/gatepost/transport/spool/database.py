@@ -83,13 +83,17 @@ class Group:
     facts: dict[str, bytes | None] = field(default_factory=dict)
     quarantined: list[tuple[int, str]] = field(default_factory=list)
     """Number and reason."""
+    resumed: list[int] = field(default_factory=list)
+    """Quarantined ones that are messages again."""
+    forgotten: list[int] = field(default_factory=list)
+    """Quarantined ones that are not kept any longer."""
     probed: bool = False
     """Write something in any case, to see whether the disk takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a group has done: `fewer` messages are gone, `files` are the numbers of those that had a file."""
+    """What a group has done: there are `fewer` messages, `files` are the numbers of those that had a file."""
 
     fewer: int = 0
     files: tuple[int, ...] = ()
@@ -170,8 +174,10 @@ class Database:
             self._update(list(group.updates.items()))
             self._put(group.facts)
             kept = [number for number, reason in group.quarantined if self._quarantine(number, reason)]
-            files = self._remove_files(group.removals)
-            fewer = len(kept) + self._remove(group.removals)
+            again = [number for number in group.resumed if self._resume(number)]
+            known = self._forget(group.forgotten)
+            files = self._remove_files([*group.removals, *known])
+            fewer = len(kept) - len(again) + self._remove(group.removals)
             highest = max((number for number, _ in group.messages), default=0)
             reserved = self._reserved
             if highest >= reserved or group.probed:
@@ -242,9 +248,13 @@ class Database:
         return self.connection.changes()
 
     def _remove_files(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of those that had one; a quarantined message keeps it."""
         if not numbers or not self._files:
             return ()
-        statement = "DELETE FROM file WHERE number IN (SELECT value FROM json_each(?)) RETURNING number"
+        statement = (
+            "DELETE FROM file WHERE number IN (SELECT value FROM json_each(?)) "
+            "AND number NOT IN (SELECT number FROM quarantined) RETURNING number"
+        )
         rows: list[tuple[Any, ...]] = self.connection.execute(statement, (_list(numbers),)).fetchall()
         return tuple(row[0] for row in rows)
 
@@ -261,6 +271,27 @@ class Database:
         if content is not None:
             self.connection.execute("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", (number, *content))
         return True
+
+    def _resume(self, number: int) -> bool:
+        """Whether there was such a one."""
+        self.connection.execute(
+            "INSERT INTO message SELECT number, envelope FROM quarantined WHERE number = ?", (number,)
+        )
+        found = bool(self.connection.changes())
+        self.connection.execute("DELETE FROM quarantined WHERE number = ?", (number,))
+        return found
+
+    def _forget(self, numbers: Sequence[int]) -> list[int]:
+        """Those of them that were quarantined; only their contents go with them."""
+        if not numbers:
+            return []
+        rows: list[tuple[Any, ...]] = self.connection.execute(
+            "DELETE FROM quarantined WHERE number IN (SELECT value FROM json_each(?)) RETURNING number",
+            (_list(numbers),),
+        ).fetchall()
+        known = [row[0] for row in rows]
+        self.connection.execute("DELETE FROM content WHERE number IN (SELECT value FROM json_each(?))", (_list(known),))
+        return known
 
 
 def _make(path: str) -> None:

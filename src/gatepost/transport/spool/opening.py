@@ -63,9 +63,15 @@ def open_spool(layout: Layout, reserve_bytes: int) -> Opened:
     lock = DirectoryLock()
     lock.take(layout)
     try:
-        database = _whole_database(layout)
+        reserve = Reserve(layout.reserve, reserve_bytes)
         try:
-            reserve = Reserve(layout.reserve, reserve_bytes)
+            database = _whole_database(layout)
+        except StoreUnavailable as fault:
+            # On a disk that is full to the last block not even a file to share memory by can be made.
+            if not isinstance(fault.__cause__, apsw.FullError | apsw.IOError) or not reserve.release():
+                raise
+            database = _whole_database(layout)
+        try:
             with suppress(OSError):  # no room: back pressure, until there is some
                 reserve.make()
             in_hand = InHand(layout.in_hand)

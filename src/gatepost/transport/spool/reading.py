@@ -119,10 +119,10 @@ class Readers:
         statement = "SELECT name, value FROM fact WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1"
         return await self._run(lambda: {str(n): bytes(v) for n, v in self._all(statement, (prefix,))})
 
-    async def quarantined(self) -> list[tuple[int, str, float]]:
-        """Number, reason, and when it was put there in seconds since 1970."""
-        statement = "SELECT number, reason, at FROM quarantined ORDER BY number"
-        return await self._run(lambda: [(int(n), str(r), float(at)) for n, r, at in self._all(statement, ())])
+    async def quarantined(self) -> list[tuple[int, str, float, bytes]]:
+        """Number, reason, when it was put there in seconds since 1970, envelope (encoded)."""
+        statement = "SELECT number, reason, at, envelope FROM quarantined ORDER BY number"
+        return await self._run(lambda: [(row[0], row[1], row[2], row[3]) for row in self._all(statement, ())])
 
     def close(self) -> None:
         """Wait for reads under way and let go of everything."""
@@ -156,8 +156,9 @@ class Readers:
 
     def _body(self, number: int) -> bytes | tuple[int, int, int] | None:
         rows = self._all(
-            "SELECT content.body, file.size, coalesce(content.crc, file.crc) FROM message "
-            "LEFT JOIN content USING (number) LEFT JOIN file USING (number) WHERE message.number = ?",
+            "SELECT content.body, file.size, coalesce(content.crc, file.crc) FROM "
+            "(SELECT number FROM message WHERE number = ?1 UNION ALL SELECT number FROM quarantined WHERE number = ?1) "
+            "LEFT JOIN content USING (number) LEFT JOIN file USING (number)",
             (number,),
         )
         if not rows:

@@ -12,21 +12,19 @@ from gatepost.transport.spool.layout import sync_directory
 class Reserve:
     """A file of `size` bytes that holds nothing. Used by one thread at a time."""
 
-    __slots__ = ("_path", "_size", "released")
+    __slots__ = ("_path", "released", "size")
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
-        self._size = size
-        self.released = True
+        self.size = size
+        self.released = not path.exists()
         """Whether the room is given up, or was never there."""
 
     def make(self) -> None:
         """Take the room, if it is not taken. Raises OSError, and then leaves nothing."""
-        if not self.released:
-            return
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, max(1, self._size))
+            os.posix_fallocate(descriptor, 0, max(1, self.size))
         except OSError:
             with suppress(OSError):
                 self._path.unlink()

@@ -117,7 +117,8 @@ def _readable(connection: apsw.Connection, first: int, last: int, lost: list[int
     try:
         rows: list[tuple[Any, ...]] = connection.execute(
             "SELECT message.number, envelope, body, size, coalesce(content.crc, file.crc, 0) FROM message "
-            "LEFT JOIN content USING (number) LEFT JOIN file USING (number) WHERE message.number BETWEEN ? AND ? ORDER BY message.number",
+            "LEFT JOIN content USING (number) LEFT JOIN file USING (number) WHERE message.number BETWEEN ? AND ? "
+            "ORDER BY message.number",
             (first, last),
         ).fetchall()
     except apsw.Error:

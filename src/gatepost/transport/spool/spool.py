@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from errno import EIO
 from functools import partial
@@ -15,7 +15,7 @@ import msgspec
 
 from gatepost.balancing.back_pressure import METERING_SECONDS, BackPressure, Pressure
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import BodyReader, BodyWriter, SpoolFull
+from gatepost.transport.ports import BodyReader, BodyWriter, Spool, SpoolFull
 from gatepost.transport.spool.committing import Answer, Change, Committer, Kind
 from gatepost.transport.spool.layout import Layout
 from gatepost.transport.spool.metering import FAULT, Meter, Space, space_of
@@ -45,8 +45,18 @@ class SpoolSettings:
     """Held back for the journal on a full disk; twice what the journal grows to between two checkpoints."""
 
 
-class DiskSpool:
-    """Made by `open`, used on that loop alone. Implements the port `Spool`."""
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A message that was put aside. `at` is in seconds since 1970; no envelope: it cannot be read."""
+
+    number: int
+    reason: str
+    at: float
+    envelope: Envelope | None
+
+
+class DiskSpool(Spool):
+    """Made by `open`, used on that loop alone."""
 
     def __init__(
         self,
@@ -195,6 +205,14 @@ class DiskSpool:
         self._removing.add(number)
         return self._ask(Change(Kind.QUARANTINE, None, number, text=reason))
 
+    def resume(self, number: int) -> Awaitable[None]:
+        """Make a quarantined message one of the queue again; `envelope` tells whether it was one."""
+        return self._ask(Change(Kind.RESUME, None, number))
+
+    def forget(self, number: int) -> Awaitable[None]:
+        """Remove a quarantined message with its content."""
+        return self._ask(Change(Kind.FORGET, None, number))
+
     def put(self, name: str, value: bytes | None) -> Awaitable[None]:
         """Keep a fact under a name; None forgets it. As durable as messages, in the same groups."""
         self._putting[name] = value
@@ -208,9 +226,15 @@ class DiskSpool:
         """All on disk whose names begin with `prefix`. Raises OSError."""
         return await self._readers.facts(prefix)
 
-    async def quarantined(self) -> list[tuple[int, str, float]]:
-        """What was put aside: number, reason, when (seconds since 1970). Raises OSError."""
-        return await self._readers.quarantined()
+    async def quarantined(self) -> list[Quarantined]:
+        """What was put aside, by number. `body` works for them too. Raises OSError."""
+        found = []
+        for number, reason, at, blob in await self._readers.quarantined():
+            envelope = None
+            with suppress(msgspec.DecodeError):
+                envelope = self._decode(blob)
+            found.append(Quarantined(number, reason, at, envelope))
+        return found
 
     async def envelope(self, number: int) -> Envelope:
         """A new copy each time. Raises KeyError, OSError."""
@@ -262,7 +286,7 @@ class DiskSpool:
             space = self._meter.space
         except RuntimeError:  # closed meanwhile
             return self.pressure
-        if self._opened.reserve.released and space.free > 2 * self._settings.reserve_bytes:
+        if self._opened.reserve.released and space.free > 2 * self._opened.reserve.size:
             self._committer.ask(Change(Kind.RESERVE))
         elif self._committer.fault is not None:
             self._committer.ask(Change(Kind.PROBE))
