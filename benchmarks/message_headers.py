@@ -34,8 +34,8 @@ NOW = 1_700_000_000.0
 HEADER = (
     b"".join(
         b"Received: from a%d.example.org (a%d.example.org [192.0.2.1])\r\n"
-        b"\tby b.example.net (Postfix) with ESMTPS id 4%d\r\n\tfor <bob@contoso.com>; Mon, 1 Jan 2024 00:00:00 +0000 (UTC)\r\n"
-        % (n, n, n)
+        b"\tby b.example.net (Postfix) with ESMTPS id 4%d\r\n"
+        b"\tfor <bob@contoso.com>; Mon, 1 Jan 2024 00:00:00 +0000 (UTC)\r\n" % (n, n, n)
         for n in range(4)
     )
     + b"DKIM-Signature: v=1; a=rsa-sha256; c=relaxed/relaxed; d=example.org;\r\n\ts=x; h=from:to:subject; bh=%b;\r\n"
