@@ -104,7 +104,7 @@ class CommandHook:
                 os.killpg(process.pid, signal.SIGKILL)
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
-            # Before the wait, which is for the pipes as well: a child in a session of its own may hold them.
+            # Before the wait, which may be for the pipes as well: a child in a session of its own may hold them.
             transport.close()
             await process.wait()
 
