@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -109,6 +110,17 @@ async def test_time_is_bounded_and_nothing_is_left_running(tmp_path: Path) -> No
             break
         await asyncio.sleep(0.01)
     assert gone()
+
+
+async def test_a_child_that_has_left_the_session_does_not_hold_the_client(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    begun = time.monotonic()
+    try:
+        verdict = await check(f"setsid sh -c 'echo $$ >{mark}; exec sleep 100' & cat >/dev/null; exit 0", seconds=1.0)
+        assert not verdict.asked
+        assert time.monotonic() - begun < 30
+    finally:
+        os.kill(int(mark.read_text()), signal.SIGKILL)
 
 
 async def test_output_is_bounded() -> None:

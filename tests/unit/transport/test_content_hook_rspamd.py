@@ -148,7 +148,7 @@ async def _status(request: httpx2.Request) -> httpx2.Response:
 
 
 async def _long(request: httpx2.Request) -> httpx2.Response:
-    return httpx2.Response(200, content=b" " * (MAX_ANSWER + 1))
+    return httpx2.Response(200, content=answer("no action") + b" " * MAX_ANSWER)
 
 
 async def _nonsense(request: httpx2.Request) -> httpx2.Response:

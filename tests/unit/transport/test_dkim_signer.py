@@ -94,6 +94,13 @@ async def test_what_hops_do_to_a_message_does_not_break_it(signer: DkimSigner) -
     assert verified(b"Received: from x\r\n" + fields + refolded)
 
 
+async def test_fields_that_come_twice_are_signed_from_the_last_one_on(signer: DkimSigner) -> None:
+    message = b"To: first@example.org\r\nCc: a@example.org\r\nCc: b@example.org\r\n" + MESSAGE
+    fields = await signer.sign_message(pieces(message, 100), NOW)
+    assert verified(fields + message, 0)
+    assert verified(fields + message, 1)
+
+
 @pytest.mark.parametrize("body", [b"", b"\r\n", b" \r\n\r\n", b"no end", b"x \r\n" * 5])
 async def test_odd_bodies(signer: DkimSigner, body: bytes) -> None:
     message = MESSAGE.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" + body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import time
 from email import policy as email_policy
 
 import pytest
@@ -203,6 +204,25 @@ def test_strangers_cannot_make_the_table_of_names_grow() -> None:
     content = b"".join(b"X-%d: y\r\n" % number for number in range(3 * kinds.MAX_REMEMBERED)) + b"\r\n"
     run(content)
     assert len(kinds.remembered) <= kinds.MAX_REMEMBERED
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"X-Gatepost-A:\r\nB:\r\n",
+        b"Subject:\r\n",
+        OURS[:60] + b"\r\n",
+        b"From: x\r\n y\r\n",
+        b"A: b\r\n ",
+        b"a:\r\n",
+        b"=?a?q?",
+    ],
+)
+def test_no_header_within_the_bound_takes_long(piece: bytes) -> None:
+    content = b"A: " + b"\r\n" + piece * (250_000 // len(piece)) + b"\r\n\r\n"
+    begun = time.process_time()
+    run(content, HeaderPolicy(token=TOKEN, submission=True))
+    assert time.process_time() - begun < 1
 
 
 def test_texts_kept_of_a_header_are_bounded_and_safe() -> None:

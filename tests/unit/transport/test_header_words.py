@@ -126,6 +126,14 @@ async def test_without_fields_to_leave_out_nothing_is_held() -> None:
     assert len(written) == 1 + -(-len(CONTENT) // 10)
 
 
+async def test_the_header_firewall_on_the_way_to_others() -> None:
+    content = b"A: 1\r\nX-MS-Exchange-Organization-SCL: 5\r\n f\r\nx-gatepost-x: y\r\n\r\nX-Gatepost-B: body\r\n"
+    written = [block async for block in edited(_pieces(content, 9), fenced=True)]
+    assert b"".join(written) == b"A: 1\r\n\r\nX-Gatepost-B: body\r\n"
+    assert b"".join([block async for block in edited(_pieces(content, 9), fenced=False)]) == content
+    assert b"".join([block async for block in edited(_pieces(CONTENT, 9), fenced=True)]) == CONTENT
+
+
 def test_leaving_out_all_fields_or_from_no_header() -> None:
     assert left_out(b"A: 1\r\n\r\nx", {b"a"}) == b"\r\nx"
     assert left_out(b"\r\nA: 1\r\n\r\n", {b"a"}) == b"\r\nA: 1\r\n\r\n"

@@ -131,6 +131,14 @@ async def test_a_failure_in_all_its_fields() -> None:
     assert made.envelope.message_id == "<7.rnd@hub-01.contoso.com>"
 
 
+async def test_our_own_words_are_no_reply_of_a_server() -> None:
+    envelope = message(Recipient("a@x", reply="451 4.4.2 not sent in this session", attempts=1))
+    _, octets = await report(envelope, Fate.DELAYED)
+    assert groups(octets)[1]["Diagnostic-Code"] == "x-gatepost; 451 4.4.2 not sent in this session"
+    assert groups(octets)[1]["Status"] == "4.4.2"
+    assert " said:" not in next(parsed(octets).iter_parts()).get_content()
+
+
 async def test_a_delay_says_how_long_it_will_be_tried() -> None:
     envelope = message(Recipient("bob@example.org", reply="450 4.2.0 Later", server="mx.example.org", attempts=12))
     _, octets = await report(envelope, Fate.DELAYED)
@@ -252,7 +260,10 @@ INTERNATIONAL = "From: grüße@contoso.com\r\nSubject: Zürich\r\n".encode()
 
 async def test_international_mail_of_an_ascii_sender_is_reported_in_seven_bits() -> None:
     envelope = message(
-        Recipient("bücher@例え.example", original="utf-8;b\\x{FC}cher@x.example", reply="550 5.1.1 Nö", attempts=1),
+        Recipient(
+            "bücher@例え.example", original="utf-8;b\\x{FC}cher@x.example", reply="550 5.1.1 Nö", server="mx",
+            attempts=1,
+        ),
         smtputf8=True, body=BodyType.EIGHT_BIT,
     )  # fmt: skip
     made, octets = await report(envelope, Fate.FAILED, content=INTERNATIONAL + b"\r\nBody\r\n")

@@ -192,10 +192,13 @@ class HeaderFilter:
         if not gone:
             return (block if size == len(block) else block[:size]), size
         facts.removed = len(gone)
-        for begin, end in reversed(gone):
-            last -= end - begin
-            del lines[begin:end]
-        kept = b"\r\n".join(lines[:last])
+        fields: list[bytes] = []
+        at = 0
+        for begin, end in gone:
+            fields += lines[at:begin]
+            at = end
+        fields += lines[at:last]
+        kept = b"\r\n".join(fields)
         return (kept + b"\r\n" if kept else b""), size
 
     def _note(self, lines: list[bytes], index: int, kind: int, last: int) -> bool:

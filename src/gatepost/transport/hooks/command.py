@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -76,8 +76,11 @@ class CommandHook:
         return not_asked(self._settings.on_failure, f"{self._settings.command[0]}: {why}")
 
     async def _run(self, question: Question, chunks: AsyncIterator[bytes]) -> tuple[int, bytes]:
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            # As `create_subprocess_exec` does it, but with the transport in hand, which alone closes the pipes.
+            transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(PIECE, loop),
                 *self._settings.command,
                 stdin=PIPE,
                 stdout=PIPE,
@@ -87,6 +90,7 @@ class CommandHook:
             )
         except OSError as fault:
             raise HookFault(f"cannot be started: {fault.strerror}") from fault
+        process = Process(transport, protocol, loop)
         feeding = asyncio.ensure_future(_feed(process, chunks))
         try:
             output = await _read(process)
@@ -100,6 +104,8 @@ class CommandHook:
                 os.killpg(process.pid, signal.SIGKILL)
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
+            # Before the wait, which may be for the pipes as well: a child in a session of its own may hold them.
+            transport.close()
             await process.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from gatepost.transport.reports.text import TITLES, human_text
 
 MAX_RETURNED = 1024 * 1024
 """Octets of a message that is given back whole; of a larger one only the header."""
+_BOUNDARY_KEY = secrets.token_bytes(16)
+"""Nobody can foresee a boundary and put it into the message that is given back."""
 MAX_SUBJECT = 200
 MAX_ADDRESS = 512
 
@@ -82,14 +85,14 @@ def build(
 ) -> Report:
     """The report `notice` on the message of `envelope`, whose sender is not empty.
 
-    `message_id` is the report's own, with angle brackets; what is random in it makes the boundary.
+    `message_id` is the report's own, with angle brackets; no other message has it.
     Raises ValueError for a message without a sender (RFC 3464, section 2: no report on a report).
     """
     if not envelope.sender:
         raise ValueError("a message without a sender causes no report")
     # A sender beyond ASCII has a way for such mail; to others everything beyond it goes encoded (RFC 6533, section 3).
     raw = envelope.smtputf8 and not envelope.sender.isascii()
-    boundary = b"=_" + hashlib.blake2s(message_id.encode(), digest_size=15).hexdigest().encode()
+    boundary = b"=_" + hashlib.blake2s(message_id.encode(), digest_size=15, key=_BOUNDARY_KEY).hexdigest().encode()
     international = is_international(envelope, notice)
     parts = [
         _text_part(envelope, notice, reporter.mta),

@@ -71,10 +71,10 @@ def remote_mta(server: str) -> str:
     return f"dns; {name} ({comment})" if comment else f"dns; {name}"
 
 
-def diagnostic(reply: str, international: bool) -> str:
-    """The value for a server's reply, or for our own words on why there was none."""
+def diagnostic(reply: str, international: bool, *, said: bool) -> str:
+    """The value for a reply that a server `said`, or for our own words on why there was none."""
     words = (printable if international else printable_ascii)(reply, MAX_DIAGNOSTIC)
-    return f"smtp; {words}" if _REPLY.match(words) else f"x-gatepost; {words}"
+    return f"smtp; {words}" if said and _REPLY.match(words) else f"x-gatepost; {words}"
 
 
 def is_international(envelope: Envelope, notice: Notice) -> bool:
@@ -112,7 +112,9 @@ def _recipient(envelope: Envelope, action: Action, told: Telling, now: float, in
     if recipient.server:
         fields.append(_field("Remote-MTA", remote_mta(recipient.server)))
     if recipient.reply:
-        fields.append(_field("Diagnostic-Code", diagnostic(recipient.reply, international)))
+        fields.append(
+            _field("Diagnostic-Code", diagnostic(recipient.reply, international, said=bool(recipient.server)))
+        )
     if recipient.attempts and action in (Action.FAILED, Action.DELAYED):
         fields.append(_field("Last-Attempt-Date", date(now)))
     if action is Action.DELAYED:
