@@ -61,6 +61,7 @@ class FrontEndBuilder:
             proxy_protocol_from=tuple(table.proxy_protocol_from),
             allow_clear_passwords=table.allow_clear_passwords,
             pop3_utf8=table.pop3_utf8,
+            submission_extensions=tuple(dict.fromkeys(table.submission_extensions)),
             carry_over_idle=table.carry_over_idle,
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,

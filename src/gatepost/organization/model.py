@@ -28,7 +28,9 @@ class Protocol(StrEnum):
     """SMTP by users who sign in (RFC 6409)."""
 
 
-CLIENT_PROTOCOLS = (Protocol.IMAP, Protocol.POP3, Protocol.HTTPS)
+MAILBOX_PROTOCOLS = (Protocol.IMAP, Protocol.POP3, Protocol.HTTPS)
+"""What users read their mail by: a mailbox server that does not serve it any more has failed."""
+CLIENT_PROTOCOLS = (*MAILBOX_PROTOCOLS, Protocol.SUBMISSION)
 """What users sign in by at a front end, in the order of lists."""
 
 
@@ -82,12 +84,20 @@ class ClientAddress(StrEnum):
     """How the client's address travels to a mailbox server."""
 
     NONE = "none"
+    PROXY_V1 = "proxy-v1"
+    """PROXY protocol version 1 header, a line of text."""
     PROXY_V2 = "proxy-v2"
     """PROXY protocol version 2 header, the first bytes of the connection."""
     ID = "id"
     """IMAP `ID ("x-originating-ip" …)` (RFC 2971, Dovecot's field names)."""
     XCLIENT = "xclient"
-    """POP3 `XCLIENT ADDR=… PORT=…` as Dovecot understands it."""
+    """`XCLIENT ADDR=… PORT=…`: of POP3 as Dovecot understands it, of SMTP as Postfix and Dovecot do."""
+    XCLIENT_LOGIN = "xclient-login"
+    """SMTP `XCLIENT` with `LOGIN=…`: the server believes us who has signed in, and no AUTH follows."""
+
+
+PROXIED = frozenset({ClientAddress.PROXY_V1, ClientAddress.PROXY_V2})
+"""Ways by which the connection itself begins with the client's address."""
 
 
 class SignInForm(StrEnum):
@@ -182,8 +192,14 @@ class Server:
 
     @property
     def client_endpoints(self) -> tuple[Endpoint, ...]:
-        """What a front end that is this server listens on."""
-        return tuple(e for e in self.endpoints if e.protocol in CLIENT_PROTOCOLS)
+        """What a front end that is this server listens on.
+
+        SMTP among it, which it hands to hubs, unless the server is a hub or an edge itself, whose own that is.
+        """
+        balances = not self.roles & {Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT}
+        return tuple(
+            e for e in self.endpoints if e.protocol in CLIENT_PROTOCOLS or (balances and e.protocol is Protocol.SMTP)
+        )
 
     @property
     def peer_endpoint(self) -> Endpoint | None:

@@ -15,13 +15,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 
 from gatepost.wire import sasl
 from gatepost.wire.events import BackEvent, BackSignIn, ClientFacts, Failed, FailureKind, Send, SignedIn, StartTls
 from gatepost.wire.fencing import NOT_MINE, XCLIENT_WORDS, database_word
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_TEXT, clean
 from gatepost.wire.smtp_address import BadAddress, normal_domain
-from gatepost.wire.smtp_answer import AnswerReader, BadAnswer, offers
+from gatepost.wire.smtp_client_extensions import offers
+from gatepost.wire.smtp_client_reply import BadReply, ReplyReader
 from gatepost.wire.smtp_reply import Reply
 
 MAX_COMMAND = 512
@@ -40,8 +42,9 @@ class SubmissionBack:
     def __init__(self, sign_in: BackSignIn) -> None:
         self._sign_in = sign_in
         self._name = _greeting_name(sign_in.helo)
-        self._answers = AnswerReader()
-        self._offers: dict[str, tuple[str, ...]] = {}
+        self._answers = ReplyReader()
+        self._answers.whole = True
+        self._offers: dict[str, list[str]] = {}
         self._responses: list[bytes] = []
         """What AUTH has yet to say."""
         self._token_refused = ""
@@ -69,11 +72,14 @@ class SubmissionBack:
             return self._fail(FailureKind.PROTOCOL, "bytes in clear before the handshake")
         events: list[BackEvent] = []
         if self.state_name not in _NOT_READING:
-            self._answers.feed(data)
+            try:
+                self._answers.feed(data)
+            except BadReply as error:
+                return self._fail(FailureKind.PROTOCOL, str(error))
         while self.state_name not in _NOT_READING:
             try:
                 reply = self._answers.take()
-            except BadAnswer as error:
+            except BadReply as error:
                 return events + self._fail(FailureKind.PROTOCOL, str(error))
             if reply is None:
                 break
@@ -192,7 +198,7 @@ class SubmissionBack:
         if client is None:
             # A front end takes it without offering it: it believes nothing else that could be said there.
             return b"XCLIENT TTL=%d\r\n" % (self._sign_in.ttl or 0)
-        words = self._offers.get("XCLIENT", ())
+        words = self._offers.get("XCLIENT", [])
         if not words or (login and "LOGIN" not in words):
             self._note("XCLIENT not offered: the server does not take the client's address from here")
             return b""
@@ -210,7 +216,7 @@ class SubmissionBack:
     def _auth(self) -> list[BackEvent]:
         """AUTH with the initial response where the line is short enough (RFC 4954 section 4)."""
         sign_in = self._sign_in
-        offered = self._offers.get("AUTH", ())
+        offered = self._offers.get("AUTH", [])
         mechanism = sign_in.mechanism
         if mechanism == "LOGIN" and ("PLAIN" in offered or sign_in.authorization_id):
             mechanism = "PLAIN"
@@ -262,7 +268,7 @@ class SubmissionBack:
         return clean(text)
 
 
-def xclient_items(client: ClientFacts, words: tuple[str, ...], login: str = "") -> list[bytes]:
+def xclient_items(client: ClientFacts, words: Sequence[str], login: str = "") -> list[bytes]:
     """What SMTP's XCLIENT tells of `client`, as far as the server offers the `words`; empty: no usable address.
 
     The most needed come first. Values are xtext; an IPv6 address is marked as such.

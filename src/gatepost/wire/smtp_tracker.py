@@ -68,11 +68,11 @@ class SmtpTracker:
 
     def server(self, data: bytes) -> None:
         """Bytes that the server sent."""
-        if self._mode is _Mode.LOST:
+        if self.is_lost:
             return
         *lines, self._reply = (self._reply + data).split(b"\n")
         for line in lines:
-            if line[3:4] != b"-" and self._mode is not _Mode.LOST:
+            if line[3:4] != b"-" and not self.is_lost:
                 self._replied(line)
         if len(self._reply) > MAX_COMMAND:
             self._lose()
@@ -167,7 +167,8 @@ class SmtpTracker:
         return self.command_is_whole and not self._pending and not self._reply and not self.in_transaction
 
     def farewell(self, text: str) -> bytes:
-        """`421 4.3.2`, which may be the answer to any command (RFC 5321 section 3.8); nothing where it would be no line.
+        """`421 4.3.2`, which may be the answer to any command (RFC 5321 section 3.8); nothing where it would be no line
+        of its own.
 
         Whoever is sending a message takes it for the answer to that, and sends it again.
         """
