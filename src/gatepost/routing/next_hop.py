@@ -17,6 +17,8 @@ class DeliveryType(StrEnum):
     """The hubs of another site; `domain` is the site."""
     CONNECTOR_SERVERS = "SmtpRelayToConnectorSourceServers"
     """The source servers of a send connector; `domain` is the connector."""
+    DELIVERY_GROUP = "SmtpRelayToMailboxDeliveryGroup"
+    """The old hubs of this site, which alone reach its old mailboxes; `domain` is `Site:<site>;Version:<version>`."""
     SERVERS = "SmtpRelayToServers"
     """Named servers, as an operator's redirect has it; `domain` is their names, parted by a semicolon."""
     DNS = "DnsConnectorDelivery"
@@ -62,6 +64,8 @@ class Way:
     """The name that a verified certificate must carry; empty: `host`."""
     mutual: bool = False
     """A server of the organization: both show certificates of the organization's CA, and believe each other."""
+    server: str = ""
+    """Its name in the organization, where it is one of its servers: for its CA and its health."""
 
 
 @dataclass(frozen=True, slots=True)
