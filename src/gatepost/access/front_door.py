@@ -33,7 +33,12 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import PEER, Endpoint, Protocol, TlsMode
 from gatepost.sharedstate.port import SharedState
 
-ALPN = {Protocol.IMAP: "imap", Protocol.POP3: "pop3", Protocol.HTTPS: "http/1.1"}
+ALPN = {
+    Protocol.IMAP: "imap",
+    Protocol.POP3: "pop3",
+    Protocol.SUBMISSION: "smtp",
+    Protocol.HTTPS: "http/1.1",
+}
 """Names that a listener agrees on, so that bytes of one protocol find no other behind TLS (field case 93)."""
 
 BREATH = 500
@@ -71,7 +76,7 @@ class FrontDoor:
             protocol: MailDoor(
                 protocol, configuration, sign_in, router, self._admission, contexts, log, self.health, parking, turns
             )
-            for protocol in (Protocol.IMAP, Protocol.POP3)
+            for protocol in (Protocol.IMAP, Protocol.POP3, Protocol.SUBMISSION)
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)

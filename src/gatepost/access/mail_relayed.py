@@ -46,7 +46,7 @@ class RelayedLeg(asyncio.Protocol):
     nobody: ClassVar[str] = "no sign-in"
     """The outcome of connections that came to nothing, before there was anything to come of."""
 
-    def __init__(self, door: RelayDoor, *, tls: bool) -> None:
+    def __init__(self, door: RelayDoor[Any], *, tls: bool) -> None:
         self.door = door
         """What it came in by."""
         self._address: tuple[str, int] = ("", 0)

@@ -79,7 +79,7 @@ class RelayDoor(Generic[Leg]):
         return f"{self._session_prefix}-{next(self._session_numbers)}"
 
     def farewell(self, text: str) -> bytes:  # noqa: ARG002
-        """What a client is told at any moment when its relayed session is ended by us; nothing where that has to fit."""
+        """What a client is told when its relayed session is ended by us at any moment; empty: that has to fit."""
         return b""
 
     def sessions(self) -> list[dict[str, Any]]:

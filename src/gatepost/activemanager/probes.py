@@ -61,7 +61,7 @@ class Probe:
 
 
 def plan(organization: Organization, server_name: str, service: str) -> Probe | None:
-    """The probe for a service (`imap`, `pop3`, `submission`, `smtp`, `https`, or the word of an HTTP service); None where there is none."""
+    """The probe for a service (one of `MAIL`, `https`, or the word of an HTTP service); None where there is none."""
     server = organization.servers.get(server_name)
     if server is None:
         return None
