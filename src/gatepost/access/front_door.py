@@ -1,6 +1,7 @@
 """The access layer of one worker: every listener and every session of it.
 
-sockets ──► Listener ──► MailDoor (imap, pop3) ──► MailClientLeg ──► Relay
+sockets ──► Listener ──► MailDoor (imap, pop3, submission) ──► MailClientLeg ──► Relay
+                    ├──► SmtpDoor (smtp) ──► SmtpClientLeg ──► Relay
                     └──► HttpDoor (https, http) ──► HttpClientLeg
 what all share: SignInService, Router, Admission, Parking, SignInTurns, TLS contexts, log
 """
@@ -26,6 +27,7 @@ from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.access.sign_in_turns import SignInTurns
+from gatepost.access.smtp_door import SmtpDoor
 from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
@@ -80,6 +82,7 @@ class FrontDoor:
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)
+        self._smtp = SmtpDoor(configuration, router, self._admission, contexts, log, self.health)
         self._http = HttpDoor(
             configuration,
             loop,
@@ -131,6 +134,7 @@ class FrontDoor:
         for protocol, door in self._mail.items():
             door.reload(configuration, contexts)
             door.starttls = self._tls.get(protocol)
+        self._smtp.reload(configuration, contexts)
         self._http.reload(configuration, contexts)
         limits = front_end.limits
         self._admission.set_limits(limits.unauthenticated_per_address, limits.sessions)
@@ -227,6 +231,7 @@ class FrontDoor:
         parking, turns = self._parking, self._turns
         return (
             self._http.counters()
+            | self._smtp.counters()
             | self.health.counters()
             | {
                 "parked": len(parking),
@@ -238,8 +243,8 @@ class FrontDoor:
             }
         )
 
-    def _doors(self) -> list[MailDoor | HttpDoor]:
-        return [*self._mail.values(), self._http]
+    def _doors(self) -> list[MailDoor | SmtpDoor | HttpDoor]:
+        return [*self._mail.values(), self._smtp, self._http]
 
     def _endpoint(self, name: str) -> Endpoint:
         return next(e for e in self._configuration.server.endpoints if e.name == name)
@@ -278,6 +283,8 @@ class FrontDoor:
         implicit = endpoint.tls is TlsMode.IMPLICIT
         if endpoint.protocol is Protocol.HTTPS:
             return lambda proxy: self._http.protocol(tls=implicit, proxy=proxy)
+        if endpoint.protocol is Protocol.SMTP:
+            return self._smtp.factory()
         door = self._mail[endpoint.protocol]
         return door.factory(tls=implicit, starttls=endpoint.tls is TlsMode.STARTTLS)
 

@@ -46,6 +46,9 @@ class RelayedLeg(asyncio.Protocol):
     nobody: ClassVar[str] = "no sign-in"
     """The outcome of connections that came to nothing, before there was anything to come of."""
 
+    server_gone: ClassVar[str] = GONE
+    """What a client is told whose server went without a word."""
+
     def __init__(self, door: RelayDoor[Any], *, tls: bool) -> None:
         self.door = door
         """What it came in by."""
@@ -152,7 +155,7 @@ class RelayedLeg(asyncio.Protocol):
             return self.door.farewell(f"[UNAVAILABLE] {GONE}") if carry_over.tracker.takes_last_words else b""
         if isinstance(ends, Pop3Tails) or ends is None or ends.is_over:
             return b""
-        return ends.farewell(GONE)
+        return ends.farewell(self.server_gone)
 
     def at_boundary(self) -> bool:
         """Whether a relayed session may be ended, after a moment of silence, without cutting anything."""

@@ -20,6 +20,7 @@ from gatepost.wire.events import (
     SignedIn,
     StartTls,
 )
+from gatepost.wire.hub_greeting import HubGreeting
 from gatepost.wire.imap_back import ImapBack
 from gatepost.wire.pop3_back import Pop3Back
 from gatepost.wire.proxy_protocol import encode_v1, encode_v2
@@ -34,7 +35,7 @@ class Owner(Port):
         ...
 
 
-MailBack = ImapBack | Pop3Back | SubmissionBack
+MailBack = ImapBack | Pop3Back | SubmissionBack | HubGreeting
 
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
