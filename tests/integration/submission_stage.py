@@ -6,7 +6,7 @@ import contextlib
 import smtplib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from doors import ACCOUNTS, CAROL, MASTER, USERS, FrontDoor, Servers, missing, start
@@ -31,7 +31,6 @@ class SubmissionStage:
     dovecots: dict[str, Dovecot]
     postfix: Postfix
     sink: SmtpSink
-    taken: set[bytes] = field(default_factory=set)
 
     def client(self, endpoint: str = "submission", address: str = OUTSIDE) -> smtplib.SMTP:
         """A client that is connected, by TLS, and has not said anything else."""
@@ -66,6 +65,11 @@ def message(subject: str, body: str = "text") -> bytes:
     return f"From: <alice@contoso.com>\r\nSubject: {subject}\r\n\r\n{body}\r\n".encode()
 
 
+def _directory(name: str, address: str) -> str:
+    """Of one server: each stage has its own of that name."""
+    return f"{name}-{address.rpartition('.')[2]}"
+
+
 def submission_dovecot(servers: Servers, name: str, sink: SmtpSink) -> Dovecot:
     """A Dovecot that takes submissions; not started."""
     address = servers.address()
@@ -73,7 +77,7 @@ def submission_dovecot(servers: Servers, name: str, sink: SmtpSink) -> Dovecot:
     submission = Submission(SubmissionPorts.free(address), sink.address)
     try:
         return Dovecot(
-            servers.scratch / name,
+            servers.scratch / _directory(name, address),
             address,
             MailPorts.free(address),
             ACCOUNTS,
@@ -90,7 +94,7 @@ def new_sink(servers: Servers, name: str) -> SmtpSink:
     """A sink; not started."""
     address = servers.address()
     try:
-        return SmtpSink(servers.scratch / name, address, free_ports(address, 1)[0], name)
+        return SmtpSink(servers.scratch / _directory(name, address), address, free_ports(address, 1)[0], name)
     except ServerMissing as error:
         missing(error)
 
@@ -102,7 +106,7 @@ def new_postfix(servers: Servers, name: str, sink: SmtpSink, *listeners: list[st
     certificate = servers.authority.issue(name, "mail.contoso.com", address)
     try:
         return Postfix(
-            servers.scratch / name,
+            servers.scratch / _directory(name, address),
             address,
             dict(zip(ports, listeners, strict=True)),
             sink.address,

@@ -19,6 +19,8 @@ from doors import Servers
 from submission_stage import OUTSIDE, SubmissionStage, message, submission_stage
 from test_mail_clients import program, run
 
+from gatepost.access.leaving import MOVED
+
 PASSWORDS = {"alice": "apw", "bob": "bpw", "carol": "cpw"}
 
 
@@ -144,10 +146,10 @@ def test_nothing_before_the_sign_in(stage: SubmissionStage) -> None:
 
 def test_a_signed_in_client_cannot_be_somebody_else_by_xclient(stage: SubmissionStage) -> None:
     """The servers believe the front end's address, and would believe whoever speaks through it."""
-    for user in PASSWORDS:
+    for user, password in PASSWORDS.items():
         with stage.client() as client:
             client.ehlo()
-            client.login(user, PASSWORDS[user])
+            client.login(user, password)
             assert client.docmd("XCLIENT LOGIN=bob ADDR=192.0.2.1")[0] in {500, 502, 550}
 
 
@@ -203,7 +205,7 @@ async def test_a_moved_database_takes_its_submission_sessions_along(own_stage: S
     await asyncio.to_thread(stage.door.command, "database", "move", "DB01", "--to", "MBX-02")
     assert await asyncio.to_thread(idle.getreply) == (
         421,
-        b"4.3.2 the mailbox has moved to another server, please connect again",
+        f"4.3.2 {MOVED}".encode(),
     )
     idle.close()
 
