@@ -126,8 +126,7 @@ async def connected(
     )
     try:
         if proxied:
-            v1 = endpoint.client_address is ClientAddress.PROXY_V1
-            writer.write(encode_v1(None, None) if v1 else encode_v2(None, None))
+            writer.write(_for_ourselves(endpoint, writer))
             if name is not None and context is not None:
                 await writer.start_tls(context, server_hostname=name)
         yield reader, writer
@@ -135,6 +134,14 @@ async def connected(
     except BaseException:
         writer.transport.abort()  # nothing is to be waited for, and TLS would
         raise
+
+
+def _for_ourselves(endpoint: Endpoint, writer: asyncio.StreamWriter) -> bytes:
+    """The PROXY header of who has no client. Version 1 can say so too, but Postfix does not take it for an answer."""
+    if endpoint.client_address is not ClientAddress.PROXY_V1:
+        return encode_v2(None, None)
+    here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+    return encode_v1((here[0], here[1]), (there[0], there[1]))
 
 
 async def ask(probe: Probe, context: ssl.SSLContext | None) -> str:
