@@ -15,6 +15,13 @@ from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
+from gatepost.configuration.transport_schema import (
+    MAX_SIZE,
+    ReceiveConnectorTable,
+    SendConnectorTable,
+    TransportTable,
+)
+from gatepost.configuration.transport_words import DomainKindWord, Size
 from gatepost.configuration.words import (
     AuthenticationWord,
     ClientAddressWord,
@@ -39,6 +46,7 @@ from gatepost.organization.model import (
     Server,
     SignIn,
     SignInForm,
+    Site,
     SiteLink,
     Version,
 )
@@ -172,6 +180,11 @@ class OrganizationTable(Table):
     at an external URL only where it could proxy too, `sp2` redirects browsers and phones to it in any case."""
     accepted_domains: list[str] = Field(default=[], examples=['["contoso.com"]'])
     """Its mail domains. A login name without a domain gets the first one."""
+    accepted_domain_kinds: dict[str, DomainKindWord] = Field(
+        default={}, examples=['{ "fabrikam.com" = "internal-relay" }']
+    )
+    """Kinds of accepted domains that are not `authoritative` (all mailboxes are here, others are refused):
+    `internal-relay` (some are here, others go on by a send connector), `external-relay` (all goes on)."""
 
 
 class SiteTable(Table):
@@ -183,6 +196,8 @@ class SiteTable(Table):
     """Whether clients reach this site's front ends from the Internet."""
     through_peer: bool = Field(default=False, examples=["true"])
     """Other sites reach the mailbox servers here only through a front end of this site."""
+    hub_site: bool = Field(default=default_of(Site, "hub_site"), examples=["true"])
+    """Whether mail whose least-cost path leads through this site stops at its hubs."""
 
 
 class SiteLinkTable(Table):
@@ -192,6 +207,12 @@ class SiteLinkTable(Table):
     """The sites it joins, two or more."""
     cost: int = Field(default=default_of(SiteLink, "cost"), ge=1, le=MAX_COUNT, examples=["25"])
     """What crossing it costs; smaller is better."""
+    exchange_cost: int = Field(default=default_of(SiteLink, "exchange_cost"), ge=0, le=99_999, examples=["100"])
+    """What it costs for mail, where that is to be another cost. 0: `cost`."""
+    max_message_size: Size = Field(
+        default=default_of(SiteLink, "max_message_size"), ge=0, le=MAX_SIZE, examples=['"10MB"']
+    )
+    """Largest message that may cross it: a larger one goes back to its sender. 0: any."""
 
 
 class EndpointTable(Table):
@@ -280,6 +301,7 @@ class ServerTable(Table):
     """File with the certificates that sign this server's, relative to this file. Empty: the front end's `server_ca`."""
     max_connections: int = Field(default=default_of(Server, "max_connections"), ge=1, le=MAX_COUNT, examples=["200"])
     """Most pooled HTTP connections of one worker to it."""
+    transport: TransportTable = TransportTable()
 
 
 class CopyTable(Table):
@@ -349,6 +371,8 @@ class OrganizationFile(Table):
     databases: dict[str, DatabaseTable] = {}
     virtual_directories: list[VirtualDirectoryTable] = []
     arrays: dict[str, ArrayTable] = {}
+    receive_connectors: dict[str, ReceiveConnectorTable] = {}
+    send_connectors: dict[str, SendConnectorTable] = {}
 
 
 class FrontEndFile(Table):

@@ -30,8 +30,8 @@ from gatepost.organization.virtual_directory import (
 )
 
 __all__ = [
-    "CLASS_OF_SERVICE", "CLIENT_PROTOCOLS", "PEER", "AuthenticationMethod", "ClientAccessArray", "ClientAddress",
-    "CrossSiteRedirect", "Database", "DatabaseCopy", "Edition", "Endpoint", "Finding", "HttpSignIn", "Network",
+    "CLASS_OF_SERVICE", "CLIENT_PROTOCOLS", "MAILBOX_PROTOCOLS", "PEER", "PROXIED", "AuthenticationMethod",
+    "ClientAccessArray", "ClientAddress", "CrossSiteRedirect", "Database", "DatabaseCopy", "Edition", "Endpoint", "Finding", "HttpSignIn", "Network",
     "Organization", "PathClass", "Protocol", "Role", "Server", "Severity", "SignIn", "SignInForm", "Site", "SiteLink",
     "TlsMode", "Version", "VirtualDirectory", "class_of_service",
 ]  # fmt: skip

@@ -26,7 +26,8 @@ from gatepost.configuration.saving import Held, held
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor, DirectoryError
 from gatepost.organization.faults import listed, suggestion
-from gatepost.organization.model import ClientAccessArray, Database, Organization, Server, Site
+from gatepost.organization.model import ClientAccessArray, Database, Organization, Server, Site, SiteLink
+from gatepost.organization.transport import ReceiveConnector, SendConnector
 from gatepost.shell.errors import ShellError
 
 Edit = Callable[[OrganizationText, Organization], None]
@@ -37,7 +38,7 @@ SHOWN_FINDINGS = 20
 _BOM = b"\xef\xbb\xbf"
 
 
-T = TypeVar("T", Server, Site, Database, ClientAccessArray)
+T = TypeVar("T", Server, Site, SiteLink, Database, ClientAccessArray, ReceiveConnector, SendConnector)
 
 
 def by_name(things: Mapping[str, T], name: str, what: str) -> T:

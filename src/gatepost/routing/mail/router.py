@@ -26,7 +26,7 @@ from gatepost.routing.next_hop import Destination, NextHop
 from gatepost.routing.outcome import Mailbox
 from gatepost.wire.smtp_reply import Reply
 
-MAX_REMEMBERED = 50_000
+MAX_REMEMBERED = 10_000
 """Routes and domains. Recipients outside are chosen by strangers; past this all is forgotten and found anew."""
 NOWHERE: frozenset[str] = frozenset()
 
