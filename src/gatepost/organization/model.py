@@ -207,14 +207,14 @@ class Server:
 
     @property
     def client_endpoints(self) -> tuple[Endpoint, ...]:
-        """What a front end that is this server listens on.
+        """What a front end that is this server listens on; nothing where it is none.
 
         SMTP among it, which it hands to hubs, unless the server is a hub or an edge itself, whose own that is.
         """
-        balances = not self.roles & {Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT}
-        return tuple(
-            e for e in self.endpoints if e.protocol in CLIENT_PROTOCOLS or (balances and e.protocol is Protocol.SMTP)
-        )
+        if Role.CLIENT_ACCESS not in self.roles:
+            return ()
+        own = CLIENT_PROTOCOLS if self.carries_mail else (*CLIENT_PROTOCOLS, Protocol.SMTP)
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.protocol in own)
 
     @property
     def peer_endpoint(self) -> Endpoint | None:
