@@ -130,6 +130,20 @@ def test_a_wrong_password_is_535_and_nothing_else_is(stage: SubmissionStage) -> 
     assert answers[0] == (535, b"5.7.8 Authentication credentials invalid")
 
 
+def test_who_may_not_submit_is_told_so(stage: SubmissionStage) -> None:
+    """525, not 535; `explain` says where a user would go."""
+    stage.door.command("user", "set", "carol", "--protocol", "imap")
+    try:
+        with stage.client() as client, pytest.raises(smtplib.SMTPAuthenticationError) as refused:
+            client.login("carol", "cpw")
+        assert refused.value.smtp_code == 525
+    finally:
+        stage.door.command("user", "set", "carol", "--protocol", "imap", "--protocol", "submission")
+    with stage.client() as client:
+        submit(client, "carol", "allowed again")
+    assert "served by MBX-03" in stage.door.command("explain", "carol", "--protocol", "submission")
+
+
 def test_nothing_before_the_sign_in(stage: SubmissionStage) -> None:
     """Mail is 530, in clear AUTH is not offered and not taken."""
     host, port = stage.door.addresses["submission"]

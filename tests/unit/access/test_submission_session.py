@@ -240,6 +240,7 @@ async def test_on_a_move_sessions_end_between_transactions() -> None:
         Round(s.door.loop, leavers, window=0.0, forced=10.0, done=done.set_result)
         farewell = b"421 4.3.2 the mailbox has moved to another server, please connect again\r\n"
         assert await idle.rest() == farewell
+        await asyncio.sleep(0.4)  # asked again and again meanwhile
         assert len(s.door.relaying) == 1
         assert await busy.say(b"age\r\n.\r\n") == b"250 2.0.0 taken by MBX-01\r\n"
         assert await busy.rest() == farewell
