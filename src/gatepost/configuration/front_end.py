@@ -20,7 +20,16 @@ from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
-from gatepost.organization.model import AuthenticationMethod, Finding, Organization, Role, Server, TlsMode
+from gatepost.organization.model import (
+    AuthenticationMethod,
+    Endpoint,
+    Finding,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    TlsMode,
+)
 
 WHO = "front end"
 SHARED_STATE = "shared.sqlite"
@@ -65,6 +74,7 @@ class FrontEndBuilder:
             proxy_protocol_from=tuple(table.proxy_protocol_from),
             allow_clear_passwords=table.allow_clear_passwords,
             pop3_utf8=table.pop3_utf8,
+            submission_extensions=tuple(dict.fromkeys(table.submission_extensions)),
             carry_over_idle=table.carry_over_idle,
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,
@@ -120,7 +130,7 @@ class FrontEndBuilder:
         """Certificate chain and private key."""
         table = self.table
         if not table.certificate:
-            needing = [e.name for e in server.endpoints if e.tls is not TlsMode.CLEAR] if server else []
+            needing = [e.name for e in server.client_endpoints if _has_tls(e)] if server else []
             if needing or table.private_key:
                 message = f"no certificate, but TLS at the endpoint {listed(needing)}" if needing else "no certificate"
                 self._add(error(("front_end", "certificate"), WHO, message, 'add certificate = "pki/front.crt"'))
@@ -222,6 +232,11 @@ class FrontEndBuilder:
             if not machine.has_folder(folder):
                 message = f"the folder {folder} of {key} does not exist"
                 yield warning(("front_end", key), WHO, message, f"create it; it must belong to {owner}")
+
+
+def _has_tls(endpoint: Endpoint) -> bool:
+    """Whether this front end itself speaks TLS there. Behind SMTP that is the hubs' part."""
+    return endpoint.tls is not TlsMode.CLEAR and endpoint.protocol is not Protocol.SMTP
 
 
 def public_names(organization: Organization, server: Server) -> list[str]:

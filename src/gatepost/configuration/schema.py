@@ -33,6 +33,7 @@ from gatepost.configuration.words import (
     PathClassWord,
     Port,
     RoleWord,
+    SubmissionExtensionWord,
     Subnet,
     TlsWord,
     VersionWord,
@@ -50,6 +51,7 @@ from gatepost.organization.model import (
     SiteLink,
     Version,
 )
+from gatepost.wire.submission_front import EXTENSIONS
 
 MAX_WORKERS = 1024
 """More processes than any machine's processors."""
@@ -137,6 +139,12 @@ class FrontEndTable(Table):
     """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
     pop3_utf8: bool = Field(default=default_of(FrontEnd, "pop3_utf8"), examples=["true"])
     """Whether POP3 clients are offered `UTF8`. They ask before their server is known: only if every server has it."""
+    submission_extensions: list[SubmissionExtensionWord] = Field(
+        default=list(EXTENSIONS), examples=['["PIPELINING", "SIZE", "8BITMIME", "ENHANCEDSTATUSCODES", "DSN"]']
+    )
+    """What submission clients are promised before their server is known, beside AUTH and STARTTLS: only what every
+    server has that takes submissions. One that lacks a word is not used, and the log says so. Also known: `DSN`,
+    `SMTPUTF8`, `CHUNKING`, `BINARYMIME`."""
     carry_over_idle: bool = Field(default=default_of(FrontEnd, "carry_over_idle"), examples=["true"])
     """Whether an IMAP session that is idling or between commands goes on at the new server when its database moves, if
     the mailbox is the same there, without the client noticing. Costs a look at what passes, hides `COMPRESS` from
@@ -221,7 +229,8 @@ class EndpointTable(Table):
     tls_name: str | None = Field(default=None, examples=['"imap.contoso.com"'])
     """The name that its certificate must carry. Default: the server's `fqdn`."""
     client_address: ClientAddressWord = Field(default=ClientAddress.NONE, examples=['"proxy-v2"'])
-    """How the client's address is told to it: `none`, `proxy-v2` (PROXY header), `id` (IMAP ID), `xclient` (POP3)."""
+    """How the client's address is told to it: `none`, `proxy-v1` or `proxy-v2` (PROXY header), `id` (IMAP ID),
+    `xclient` (POP3, SMTP), `xclient-login` (submission: with the user's name, and no password follows)."""
 
 
 class EndpointsTable(Table):

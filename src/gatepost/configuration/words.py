@@ -24,11 +24,13 @@ from gatepost.organization.model import (
     TlsMode,
     Version,
 )
+from gatepost.wire.submission_front import EXTENSIONS, FURTHER_EXTENSIONS
 
 FAULT = "gatepost"
 """The error type of faults that carry `message` and `remedy` of their own."""
 
 E = TypeVar("E", bound=Enum)
+W = TypeVar("W")
 
 
 def fault(message: str, remedy: str) -> PydanticCustomError:
@@ -36,10 +38,10 @@ def fault(message: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError(FAULT, "{message}", {"message": message, "remedy": remedy})
 
 
-def reader(choices: dict[str, E]) -> Callable[[Any], E]:
+def reader(choices: dict[str, W]) -> Callable[[Any], W]:
     """A validator that turns one of the words `choices` into its value."""
 
-    def read(value: Any) -> E:  # noqa: ANN401 - anything that TOML can hold
+    def read(value: Any) -> W:  # noqa: ANN401 - anything that TOML can hold
         word = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         if not isinstance(word, str):
             raise fault("is not a word", f"write one of: {', '.join(choices)}")
@@ -83,5 +85,8 @@ HttpSignInWord = Annotated[HttpSignIn, BeforeValidator(reader(by_value(HttpSignI
 AuthenticationWord = Annotated[AuthenticationMethod, BeforeValidator(reader(by_value(AuthenticationMethod)))]
 PathClassWord = Annotated[PathClass, BeforeValidator(reader(by_value(PathClass)))]
 CrossSiteRedirectWord = Annotated[CrossSiteRedirect, BeforeValidator(reader(by_value(CrossSiteRedirect)))]
+SubmissionExtensionWord = Annotated[
+    str, BeforeValidator(reader({word: word for word in (*EXTENSIONS, *FURTHER_EXTENSIONS)}))
+]
 Subnet = Annotated[Network, BeforeValidator(read_network)]
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from gatepost.organization.addresses import is_host_name
 from gatepost.organization.check_client_access import check_client_access
 from gatepost.organization.check_directories import check_directories
+from gatepost.organization.check_front_mail import check_front_mail
 from gatepost.organization.check_servers import check_servers
 from gatepost.organization.check_transport import check_transport
 from gatepost.organization.faults import Path, error, listed, quoted, repeated, unknown, warning
@@ -44,6 +45,7 @@ def check(organization: Organization) -> list[Finding]:
         *check_directories(organization),
         *_check_arrays(organization),
         *check_client_access(organization),
+        *check_front_mail(organization),
         *check_transport(organization),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)

@@ -53,7 +53,11 @@ _OTHER_NAMES = {
     "submissions": "submission",
 }
 """Endpoints of one protocol whose names promise different TLS modes."""
-_CLIENT_ADDRESS_PROTOCOL = {ClientAddress.ID: Protocol.IMAP, ClientAddress.XCLIENT: Protocol.POP3}
+_CLIENT_ADDRESS_PROTOCOLS = {
+    ClientAddress.ID: (Protocol.IMAP,),
+    ClientAddress.XCLIENT: (Protocol.POP3, Protocol.SMTP, Protocol.SUBMISSION),
+    ClientAddress.XCLIENT_LOGIN: (Protocol.SUBMISSION,),
+}
 
 
 def check_servers(organization: Organization) -> Iterator[Finding]:
@@ -120,10 +124,10 @@ def _check_endpoint(server: Server, endpoint: Endpoint) -> Iterator[Finding]:
     if endpoint.tls_name != server.fqdn and not is_address(endpoint.tls_name):
         message = f"endpoint {endpoint.name}: {quoted(endpoint.tls_name)} cannot be a name in a certificate"
         yield error((*path, "tls_name"), who, message, "write the name that the server's certificate carries")
-    fits = _CLIENT_ADDRESS_PROTOCOL.get(endpoint.client_address, endpoint.protocol)
-    if fits is not endpoint.protocol:
-        word = endpoint.client_address.value
-        message = f'endpoint {endpoint.name} has client_address = "{word}", which only {fits.value} knows'
+    fits = _CLIENT_ADDRESS_PROTOCOLS.get(endpoint.client_address, (endpoint.protocol,))
+    if endpoint.protocol not in fits:
+        word, known = endpoint.client_address.value, listed([protocol.value for protocol in fits])
+        message = f'endpoint {endpoint.name} has client_address = "{word}", which only {known} knows'
         yield error((*path, "client_address"), who, message, 'use "proxy-v2" or "none"')
 
 

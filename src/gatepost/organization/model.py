@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from gatepost.organization.finding import Finding, Severity
 from gatepost.organization.names import wire_domain
+from gatepost.organization.protocol import CLIENT_PROTOCOLS, MAILBOX_PROTOCOLS, PROXIED, ClientAddress, Protocol
 from gatepost.organization.transport import (
     HUB_SETTINGS,
     DomainKind,
@@ -30,31 +31,13 @@ from gatepost.organization.virtual_directory import (
 )
 
 __all__ = [
-    "CLASS_OF_SERVICE", "CLIENT_PROTOCOLS", "PEER", "AuthenticationMethod", "ClientAccessArray", "ClientAddress",
-    "CrossSiteRedirect", "Database", "DatabaseCopy", "Edition", "Endpoint", "Finding", "HttpSignIn", "Network",
-    "Organization", "PathClass", "Protocol", "Role", "Server", "Severity", "SignIn", "SignInForm", "Site", "SiteLink",
-    "TlsMode", "Version", "VirtualDirectory", "class_of_service",
+    "CLASS_OF_SERVICE", "CLIENT_PROTOCOLS", "MAILBOX_PROTOCOLS", "PEER", "PROXIED", "AuthenticationMethod",
+    "ClientAccessArray", "ClientAddress", "CrossSiteRedirect", "Database", "DatabaseCopy", "Edition", "Endpoint",
+    "Finding", "HttpSignIn", "Network", "Organization", "PathClass", "Protocol", "Role", "Server", "Severity",
+    "SignIn", "SignInForm", "Site", "SiteLink", "TlsMode", "Version", "VirtualDirectory", "class_of_service",
 ]  # fmt: skip
 
 Network = IPv4Network | IPv6Network
-
-
-class Protocol(StrEnum):
-    """What is spoken at an endpoint. The value is the word used in configuration, commands and logs."""
-
-    IMAP = "imap"
-    POP3 = "pop3"
-    HTTPS = "https"
-    SMTP = "smtp"
-    """Between servers: to hubs and edges, and to mailbox servers that take deliveries by it (RFC 5321)."""
-    LMTP = "lmtp"
-    """Deliveries to a mailbox server (RFC 2033)."""
-    SUBMISSION = "submission"
-    """SMTP by users who sign in (RFC 6409)."""
-
-
-CLIENT_PROTOCOLS = (Protocol.IMAP, Protocol.POP3, Protocol.HTTPS)
-"""What users sign in by at a front end, in the order of lists."""
 
 
 class TlsMode(StrEnum):
@@ -101,18 +84,6 @@ class Edition(StrEnum):
 
     RTM = "rtm"
     SP2 = "sp2"
-
-
-class ClientAddress(StrEnum):
-    """How the client's address travels to a mailbox server."""
-
-    NONE = "none"
-    PROXY_V2 = "proxy-v2"
-    """PROXY protocol version 2 header, the first bytes of the connection."""
-    ID = "id"
-    """IMAP `ID ("x-originating-ip" …)` (RFC 2971, Dovecot's field names)."""
-    XCLIENT = "xclient"
-    """POP3 `XCLIENT ADDR=… PORT=…` as Dovecot understands it."""
 
 
 class SignInForm(StrEnum):
@@ -236,8 +207,14 @@ class Server:
 
     @property
     def client_endpoints(self) -> tuple[Endpoint, ...]:
-        """What a front end that is this server listens on."""
-        return tuple(e for e in self.endpoints if e.protocol in CLIENT_PROTOCOLS)
+        """What a front end that is this server listens on; nothing where it is none.
+
+        SMTP among it, which it hands to hubs, unless the server is a hub or an edge itself, whose own that is.
+        """
+        if Role.CLIENT_ACCESS not in self.roles:
+            return ()
+        own = CLIENT_PROTOCOLS if self.carries_mail else (*CLIENT_PROTOCOLS, Protocol.SMTP)
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.protocol in own)
 
     @property
     def peer_endpoint(self) -> Endpoint | None:

@@ -35,6 +35,7 @@ _ENABLED = {
     "ImapEnabled": Protocol.IMAP,
     "PopEnabled": Protocol.POP3,
     "HttpsEnabled": Protocol.HTTPS,
+    "SubmissionEnabled": Protocol.SUBMISSION,
 }
 
 

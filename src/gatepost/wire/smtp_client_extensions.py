@@ -44,15 +44,24 @@ class Extensions:
     """SASL mechanisms (RFC 4954)."""
 
 
-def read_extensions(reply: Reply) -> Extensions:
-    """What a positive answer to EHLO offers. Lines that do not fit are as if they were not there."""
-    first, *lines = reply.text.split("\n")
+def offers(reply: Reply) -> dict[str, list[str]]:
+    """All that a positive answer to EHLO offers: keywords and their parameters, in upper case.
+
+    Lines that do not fit are as if they were not there.
+    """
     offered: dict[str, list[str]] = {}
-    for line in lines:
+    for line in reply.text.split("\n")[1:]:
         # Servers of old wrote AUTH=LOGIN beside AUTH LOGIN.
         words = line.replace("=", " ", 1).split() if line[:5].upper() == "AUTH=" else line.split()
         if words and _KEYWORD.fullmatch(words[0]):
             offered.setdefault(words[0].upper(), []).extend(word.upper() for word in words[1:])
+    return offered
+
+
+def read_extensions(reply: Reply) -> Extensions:
+    """What a positive answer to EHLO offers of what matters to a client."""
+    first = reply.text.partition("\n")[0]
+    offered = offers(reply)
     limits = dict(word.partition("=")[::2] for word in offered.get("LIMITS", []))
     chunking = "CHUNKING" in offered
     return Extensions(

@@ -89,6 +89,10 @@ class ReplyReader:
         lines, self._lines, self._octets = self._lines, [], 0
         return _joined(lines, MAX_REPLY if self.whole else MAX_TEXT)
 
+    def rest(self) -> bytes:
+        """What has come behind the last reply; it stays."""
+        return bytes(self._data)
+
     def clear(self) -> None:
         """Forget what waits."""
         self._data.clear()
