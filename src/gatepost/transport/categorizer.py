@@ -63,7 +63,7 @@ class Categorizer:
 
     def domain_kind(self, address: str) -> DomainKind | None:
         """What the address's domain is to the organization; None when it is none of its domains."""
-        domain = address.rpartition("@")[2] or self.router.organization.default_domain
+        domain = address.rpartition("@")[2] if "@" in address else self.router.organization.default_domain
         kind = self._kinds.get(domain)
         if kind is None and domain not in self._kinds:
             if len(self._kinds) >= MAX_KINDS:

@@ -31,6 +31,7 @@ from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.checks import Checks
+from gatepost.transport.connectivity_log import ConnectivityLog
 from gatepost.transport.dispatch.dispatcher import Dispatcher
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dns import Resolver
@@ -83,10 +84,17 @@ async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> H
     """
     loop = asyncio.get_running_loop()
     front_end, settings = configuration.front_end, configuration.server.transport
-    transport = front_end.transport
-    assert transport is not None
     limits = SpoolSettings(settings.max_queued_messages, settings.min_free_bytes)
-    spool = await DiskSpool.open(Path(transport.spool), limits)
+    spool = await DiskSpool.open(Path(_settings(configuration).spool), limits)
+    found = spool.found
+    log.info(
+        "spool.opened",
+        messages=spool.count,
+        closed_well=found.closed_well,
+        removed_files=found.removed_files,
+        quarantined=found.quarantined,
+        suspects=found.suspects,
+    )
     directory = SqliteDirectory(front_end.directory, loop)
     directory.start()
     registry = watch_registry(front_end, loop)
@@ -125,7 +133,7 @@ class Hub:
             per_address=front_end.limits.password_checks_per_address,
         )
         self._checks: Checks | None = None
-        self._recipients = Recipients(directory)
+        self._recipients = Recipients(directory, configuration.organization.default_domain)
         self.queues = Queues()
         router = MailRouter(configuration.organization, front_end.server)
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
@@ -133,19 +141,21 @@ class Hub:
         self._settler = Settler(spool, self._reporting, settings, clock, log)
         self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, self._reporting, clock, log)
         self._selector = HealthyServerSelector(settings)
-        self._resolver = Resolver(_resolvers(front_end.transport))
+        resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
+        self._resolver = Resolver(resolvers)
         self._targets = NextHopTargets(self._resolver, Ourselves())
         self._outbound = Outbound(log)
+        self._connectivity = ConnectivityLog(Path(_settings(configuration).connectivity_log), settings, clock)
         self._reaching = Reaching(
             self._categorizer,
             self._targets,
             self._selector,
             self._outbound,
             self._recipients,
-            spool,
             Identity(server.fqdn),
             clock,
             log,
+            self._connectivity,
         )
         self._dispatcher = Dispatcher(
             self.queues, spool, self._reaching, self._settler, self._rerouting.soon, clock, log
@@ -163,6 +173,7 @@ class Hub:
 
     async def start(self) -> None:
         """Take up what the spool has, and begin to send."""
+        self._connectivity.configure(self._configuration.server.transport)
         self._configure()
         kept = await self._spool.get(UNHEALTHY_FACT)
         if kept is not None:
@@ -199,6 +210,7 @@ class Hub:
         self._categorizer.use(router, settings)
         self._settler.settings = settings
         self._selector.settings = settings
+        self._connectivity.configure(settings)
         self._configure()
         self._reaching.configure(Identity(configuration.server.fqdn))
         self._rerouting.reconsider()
@@ -222,6 +234,7 @@ class Hub:
         self._keep_unhealthy()
         await self._settler.flush()
         await self._spool.close()
+        await asyncio.to_thread(self._connectivity.close)
 
     def counters(self) -> dict[str, int]:
         """Numbers for the operator."""
@@ -290,8 +303,7 @@ class Hub:
 
     def _set_checks(self) -> None:
         """Hook and keys, anew: files of keys may have been changed."""
-        settings, before = self._configuration.front_end.transport, self._checks
-        assert settings is not None
+        settings, before = _settings(self._configuration), self._checks
         has_any = settings.content_hook is not None or settings.dkim
         fqdn = self._configuration.server.fqdn
         self._checks = Checks(settings, fqdn, self._spool, self._clock, self._log) if has_any else None
@@ -325,5 +337,7 @@ class Hub:
         self._settler.later(self._spool.put(SUSPENDED_FACT, msgspec.msgpack.encode(found)), 0)
 
 
-def _resolvers(settings: HubSettings | None) -> list[tuple[str, int]]:
-    return [parse_resolver(text) for text in settings.resolvers] if settings is not None else []
+def _settings(configuration: Configuration) -> HubSettings:
+    transport = configuration.front_end.transport
+    assert transport is not None, "a hub has [front_end.transport]"
+    return transport

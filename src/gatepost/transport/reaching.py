@@ -11,37 +11,32 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.access import tasks
 from gatepost.balancing.enhanced_dns import Rotation
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
+from gatepost.balancing.retry_schedule import retry_interval
 from gatepost.balancing.target import Target
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import SendConnector
 from gatepost.routing.next_hop import DeliveryType, Destination, NextHop
 from gatepost.transport.categorizer import Categorizer
-from gatepost.transport.connecting import Connected, Connecting, NotConnected, Notes, NotServed
+from gatepost.transport.connecting import Connected, Connecting, NotConnected, NotServed
+from gatepost.transport.connectivity_log import ConnectivityLog, SessionLog
 from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.next_hop_targets import Failure, NextHopTargets
 from gatepost.transport.operating import POISON
-from gatepost.transport.ports import BodyReader, Spool
+from gatepost.transport.ports import BodyReader
 from gatepost.transport.recipients import Recipients
 from gatepost.transport.reports.rules import Fate
 from gatepost.transport.send.connecting import Outbound
-from gatepost.transport.send.options import Endpoint, SendOptions, SendTimes, SessionHooks
+from gatepost.transport.send.options import Endpoint, SendOptions, SendTimes
 from gatepost.transport.send.outcome import DELIVERED, ConnectFailed, Outcome
-from gatepost.transport.send.sender import SmtpSender
-from gatepost.wire.smtp_client_events import SessionFault
+from gatepost.transport.send.sender import Reopen, SmtpSender
 
 MAX_ROTATIONS = 10_000
 """Next hops whose turns are remembered; strangers choose domains."""
 MAX_REASON = 500
-
-
-class SessionLogs(SessionHooks):
-    """Makes the notes of one connection for the connectivity log; see `transport.connectivity_log`."""
-
-    def session(self, destination: str) -> Notes | None:
-        """Notes for a connection to that next hop; None while the log is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +57,10 @@ class Reaching:
         selector: HealthyServerSelector,
         outbound: Outbound,
         recipients: Recipients,
-        spool: Spool,
         identity: Identity,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
-        logs: SessionLogs | None = None,
+        connectivity: ConnectivityLog,
     ) -> None:
         self.identity = identity
         self.selector = selector
@@ -74,10 +68,9 @@ class Reaching:
         self._targets = targets
         self._outbound = outbound
         self._recipients = recipients
-        self._spool = spool
         self._clock = clock
         self._log = log
-        self._logs = logs
+        self._connectivity = connectivity
         self._rotations: dict[NextHop, Rotation] = {}
         self._connecting: dict[str, Connecting[SmtpSender]] = {}
         self._most: dict[NextHop, int] = {}
@@ -87,6 +80,8 @@ class Reaching:
     def configure(self, identity: Identity) -> None:
         """Connections from now on are made with these; what is known of servers stays."""
         self.identity = identity
+        for connecting in self._connecting.values():
+            tasks.start(connecting.close(), "end the connecting of before")
         self._connecting.clear()
         self._most.clear()
 
@@ -103,24 +98,29 @@ class Reaching:
             self._most[next_hop] = most
         return most
 
-    async def connect(self, next_hop: NextHop, failures: int) -> MailSender:
+    async def connect(self, next_hop: NextHop, failures: int, queued: int) -> MailSender:
         """See `dispatch.ports.Reach`. Raises `NotReached`, `Moved`."""
         now = self._clock()
         destination = self._destination(next_hop)
         if destination is None:
             raise Moved
-        notes = self._logs.session(next_hop.domain) if self._logs is not None else None
+        rows = self._connectivity.session(next_hop)
+        rows.begins(now, queued)
         found = await self._targets.targets(destination, now)
+        rows.resolved(now, found.notes)
         if isinstance(found, Failure):
-            retry_at = now + self._pause(failures)
+            rows.ends(self._clock(), 0, 0, found.reply.text)
+            retry_at = now + retry_interval(self.selector.settings, failures)
             raise NotReached(found.reply.text, retry_at, found.reply if found.permanent else None)
         connecting = self._connecting_for(destination.connector)
-        connected = await connecting.connect(self._rotation(next_hop), found.targets, notes)
+        connected = await connecting.connect(self._rotation(next_hop), found.targets, rows)
         if isinstance(connected, NotConnected):
+            reason = _reason(connected)
+            rows.ends(self._clock(), 0, 0, reason)
             self._note_site(next_hop, connected.due)
-            raise NotReached(_reason(connected), connected.due)
+            raise NotReached(reason, connected.due)
         self._note_site(next_hop, None)
-        return MailSender(self, next_hop, connected, destination.max_messages_per_connection)
+        return MailSender(self, next_hop, connected, destination.max_messages_per_connection, rows)
 
     async def heartbeat(self, target: Target) -> SmtpSender:
         """A session with a server whatever the list of unhealthy ones says (SPEC T9). Raises OSError, `NotServed`."""
@@ -147,39 +147,31 @@ class Reaching:
         name = connector.name if connector is not None else ""
         found = self._connecting.get(name)
         if found is None:
-            hooks = self._logs
-            options = SendOptions(self.identity.fqdn, self.identity.times, hooks=hooks)
+            options = SendOptions(self.identity.fqdn, self.identity.times)
             if connector is not None:
                 options = SendOptions(
                     connector.fqdn or self.identity.fqdn,
                     self.identity.times,
                     user=connector.user,
                     password=connector.password,
-                    hooks=hooks,
                 )
 
-            async def connect(target: Target) -> SmtpSender:
-                return await self._open(target, options)
+            async def reach(target: Target) -> SmtpSender:
+                try:
+                    return await self._outbound.reach(Endpoint(target.ip, target.port), target.way, options)
+                except ConnectFailed as fault:
+                    raise fault.error or OSError(fault.text) from fault
 
-            found = self._connecting[name] = Connecting(self.selector, connect, SmtpSender.abort, self._clock)
+            found = self._connecting[name] = Connecting(
+                self.selector, reach, SmtpSender.abort, self._clock, self._greet
+            )
         return found
 
-    async def _open(self, target: Target, options: SendOptions) -> SmtpSender:
+    async def _greet(self, sender: SmtpSender) -> SmtpSender:
         try:
-            return await self._outbound.connect(Endpoint(target.ip, target.port), target.way, options)
+            return await self._outbound.greet(sender)
         except ConnectFailed as fault:
-            if fault.fault is SessionFault.CONNECT and fault.error is not None:
-                raise fault.error from fault
             raise NotServed(fault.text) from fault
-
-    def _pause(self, failures: int) -> float:
-        """Between two look-ups that brought nothing: the schedule of a server that is down, by the same settings."""
-        settings = self.selector.settings
-        if failures < settings.queue_glitch_retry_count:
-            return settings.queue_glitch_retry_interval
-        if failures < settings.queue_glitch_retry_count + settings.transient_failure_retry_count:
-            return settings.transient_failure_retry_interval
-        return settings.outbound_connection_failure_retry_interval
 
     def _note_site(self, next_hop: NextHop, due: float | None) -> None:
         if next_hop.delivery is not DeliveryType.SITE:
@@ -201,16 +193,25 @@ class Reaching:
                 found = None
             recipient.deliver_to = found.deliver_to if found is not None else ""
 
-    async def reopen(self, number: int) -> BodyReader:
-        """A message's content once more."""
-        return await self._spool.body(number)
+    def ended(self, rows: SessionLog, session: SmtpSender) -> None:
+        """A session is over: its last row in the connectivity log."""
+        broken = session.broken
+        rows.ends(self._clock(), session.messages_sent, session.octets_sent, broken.text if broken is not None else "")
 
 
 class MailSender:
     """A session of the dispatcher's: `dispatch.ports.Sender` on an `SmtpSender`."""
 
-    def __init__(self, reaching: Reaching, next_hop: NextHop, connected: Connected[SmtpSender], most: int) -> None:
+    def __init__(
+        self,
+        reaching: Reaching,
+        next_hop: NextHop,
+        connected: Connected[SmtpSender],
+        most: int,
+        rows: SessionLog,
+    ) -> None:
         self._reaching = reaching
+        self._rows = rows
         self._delivers = next_hop.delivery is DeliveryType.MAILBOX
         self._session = connected.connection
         self._most = most
@@ -223,18 +224,19 @@ class MailSender:
         """See `dispatch.ports.Sender`."""
         return self._session.usable and self._messages < self._most
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> Sent:
+    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
             self._reaching.fill_in(envelope, places)
         self._messages += 1
         recipients = [envelope.recipients[place] for place in places]
-        outcome = await self._session.send(envelope, recipients, body)
+        outcome = await self._session.send(envelope, recipients, body, reopen)
         return _sent(outcome, places, delivers=self._delivers)
 
     async def quit(self) -> None:
         """See `dispatch.ports.Sender`."""
         await self._session.quit()
+        self._reaching.ended(self._rows, self._session)
 
 
 def _sent(outcome: Outcome, places: tuple[int, ...], *, delivers: bool) -> Sent:

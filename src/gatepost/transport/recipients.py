@@ -23,8 +23,10 @@ class FoundMailbox:
 class Recipients:
     """Finds mailboxes. Look-ups answer at once (see `Directory.find`)."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, default_domain: str = "") -> None:
         self._directory = directory
+        self.default_domain = default_domain
+        """The domain of `Postmaster` alone (RFC 5321, section 4.5.1)."""
 
     def find(self, address: str) -> FoundMailbox | None:
         """The mailbox of an envelope address; None when nobody has it. Raises `DirectoryUnavailable`."""
@@ -42,10 +44,10 @@ class Recipients:
         return FoundMailbox(found.mailbox, f"{local}{DELIMITER}{detail}{at}{domain}" if at else found.deliver_to)
 
     def _find(self, address: str) -> FoundMailbox | None:
-        if "@" not in address:  # `postmaster` alone is no login name of the default domain's
+        if "@" not in address and address.casefold() != "postmaster":
             return None
         try:
-            user = self._directory.find(canonical_login_name(address, ""))
+            user = self._directory.find(canonical_login_name(address, self.default_domain))
         except BadLoginName:
             return None
         if user is None:

@@ -1,4 +1,4 @@
-"""The supervisor's hold on a child, here its manager: held back when it keeps ending, told of reloads, never two at a time."""
+"""The supervisor's hold on a child, here its manager: held back when it ends again and again, told of reloads."""
 
 from __future__ import annotations
 

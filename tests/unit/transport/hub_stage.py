@@ -69,7 +69,7 @@ copies = [{{ server = "MBX-01", preference = 1 }}, {{ server = "MBX-02", prefere
 server = "HUB-01"
 bindings = ["127.0.61.1:{port}"]
 permission_groups = ["anonymous"]
-tarpit = "00:00:00"
+tarpit_seconds = 0
 
 [receive_connectors.Servers]
 server = "HUB-01"

@@ -85,7 +85,9 @@ class Server:
         self.server = f"mx.example.net [{address}]"
         self.usable = True
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader) -> Sent:
+    async def send(
+        self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
+    ) -> Sent:
         number = int(envelope.subject)
         self._stage.sent.append((number, places, self.address))
         answer = self._stage.say(number, places)
@@ -135,7 +137,7 @@ class Stage:
     def most_connections(self, _next_hop: NextHop) -> int:
         return self.settings.max_per_domain_outbound_connections
 
-    async def connect(self, _next_hop: NextHop, _failures: int) -> Server:
+    async def connect(self, _next_hop: NextHop, _failures: int, _queued: int) -> Server:
         self.connects += 1
         await asyncio.sleep(0)
         if self.refuse is not None:

@@ -557,7 +557,7 @@ async def test_a_binding_that_is_taken_away_takes_nobody_more() -> None:
     async with receiving() as stage:
         client = await stage.client()
         stage.service.close_listeners(lambda binding: binding.port == stage.ports[0])
-        with pytest.raises(OSError, match=r"Connect|refused"):
+        with pytest.raises(OSError, match=r"Connect|refused"):  # noqa: PT012 - until the listener is gone
             async with asyncio.timeout(PATIENCE):
                 while True:
                     await (await stage.client(greeted=False)).reply()

@@ -20,7 +20,7 @@ from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import Spool
+from gatepost.transport.ports import BodyReader, Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -146,7 +146,7 @@ class Dispatcher:
     async def _connection(self, queue: DeliveryQueue) -> None:
         stands = False
         try:
-            sender = await self._reach.connect(queue.next_hop, queue.failures)
+            sender = await self._reach.connect(queue.next_hop, queue.failures, len(queue))
             queue.reached()
             queue.connecting -= 1
             queue.connections += 1
@@ -229,12 +229,15 @@ class Dispatcher:
         return not outcome.fault
 
     async def _hand_over(self, sender: Sender, item: Item, envelope: Envelope, places: tuple[int, ...]) -> Sent | None:
+        async def opened() -> BodyReader:
+            return as_it_leaves(await self._spool.body(item.number), envelope)
+
         try:
-            body = await self._spool.body(item.number)
+            body = await opened()
         except (KeyError, OSError):
             return None
         try:
-            return await sender.send(envelope, places, as_it_leaves(body, envelope))
+            return await sender.send(envelope, places, body, opened)
         except OSError:
             return None
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,9 @@ from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import BodyReader
 from gatepost.transport.reports.rules import Fate
 from gatepost.wire.smtp_reply import Reply
+
+Reopen = Callable[[], Awaitable[BodyReader]]
+"""Opens a message's content from its beginning; the caller closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,11 @@ class Sender(Protocol):
     def usable(self) -> bool:
         """Whether another message may be sent on it."""
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> Sent:
-        """Hand a message over for the recipients at `places`. Raises OSError when the content cannot be read."""
+    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
+        """Hand a message over for the recipients at `places`; `reopen` opens the content once more.
+
+        Raises OSError when the content cannot be read.
+        """
 
     async def quit(self) -> None:
         """Take leave, within a short time. Never raises."""
@@ -76,5 +83,8 @@ class Reach(Protocol):
     def most_connections(self, next_hop: NextHop) -> int:
         """How many connections a next hop may have at a time."""
 
-    async def connect(self, next_hop: NextHop, failures: int) -> Sender:
-        """A connection; `failures` are those in a row before this one. Raises `NotReached`, `Moved`."""
+    async def connect(self, next_hop: NextHop, failures: int, queued: int) -> Sender:
+        """A connection; `failures` are those in a row before this one, `queued` messages wait.
+
+        Raises `NotReached`, `Moved`.
+        """

@@ -218,7 +218,9 @@ class ReceiveLeg(asyncio.Protocol):
         self._timer = service.loop.call_later(max(connector.greeting_delay, GREETING_SECONDS), self._greet)
 
     def _speaks_for_others(self, connector: ReceiveConnector) -> bool:
-        return any(self._peer in addresses for addresses in connector.xclient_from)
+        # By the client's address as it is known now: whom a front end has spoken for does not speak for others.
+        client = plain_address(self._address)
+        return any(client in addresses for addresses in connector.xclient_from)
 
     def _turn_away(self, reply: bytes, reason: str) -> None:
         self._service.log.info("receive.refused", client=self._address, port=self._binding.port, reason=reason)
