@@ -231,7 +231,7 @@ async def test_waiting_mail_is_redirected_to_another_server(stage: HubStage) -> 
 
 async def test_a_message_the_process_died_of_twice_is_put_aside(stage: HubStage) -> None:
     """Poison messages: held until an operator says otherwise."""
-    stage.outside.replies["MAIL"] = "451 4.3.0 Later"
+    stage.outside.replies["END"] = "451 4.3.0 Later"
     await stage.send("a@contoso.com", "c@example.org")
     [queue] = stage.hub.queues
     await stage.until(lambda: queue.deferred)
@@ -241,7 +241,7 @@ async def test_a_message_the_process_died_of_twice_is_put_aside(stage: HubStage)
     envelope.crashes = 2
     await spool.update(message["number"], envelope)
     await stage.hub.drain(1.0)
-    del stage.outside.replies["MAIL"]
+    del stage.outside.replies["END"]
     await stage.start()
     await stage.until(lambda: not stage.hub.counters()["loading"])
     [entry] = await stage.hub.operate("queues", {"queue": "Poison"})

@@ -182,6 +182,8 @@ class Dispatcher:
 
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
+        if queue.deferred:
+            self.touch(queue)  # so that the time of the first one is known
         waiting = self._idle.setdefault(queue, [])
         future: asyncio.Future[bool] = self._loop.create_future()
         waiting.append(future)
