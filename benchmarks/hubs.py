@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -111,6 +112,12 @@ class GatepostHub(ServerProcess):
                 return pid
         raise RuntimeError(f"no transport runs\n{self.log_tail()}")
 
+    def wait_until_greeted(self, seconds: float) -> None:
+        """The supervisor has the port before the transport is there. Raises OSError."""
+        with socket.create_connection(self.listens, timeout=seconds) as probe:
+            if not probe.recv(4).startswith(b"220"):
+                raise OSError(f"no greeting\n{self.log_tail()}")
+
     def has_logged(self, event: str) -> bool:
         """Whether its log has a line of that event."""
         return f'"event":"{event}"' in self.output.read_text(errors="replace")
@@ -152,6 +159,7 @@ def start_gatepost(folder: Path, python: str) -> tuple[GatepostHub, CountingSink
     for server in (sink, hub):
         server.start()
         server.wait_ready()
+    hub.wait_until_greeted(WAIT_SECONDS)
     return hub, sink
 
 
