@@ -3,9 +3,9 @@
     python benchmarks/black_hole.py [--quick] [--count N] [--seconds S] [--peers gatepost postfix] [--python P]
         [--json FILE]
 
-It runs in a network and a mount namespace of its own (root). The healthy exchangers' addresses are local; packets to the
-other ones vanish in a cable. Each peer has each domain for itself: `one` has a healthy exchanger alone, `two` a healthy
-and a dead one of equal preference; with TLS and without, each with exchangers of its own. Postfix has
+It runs in a network and a mount namespace of its own (root). The healthy exchangers' addresses are local; packets to
+the other ones vanish in a cable. Each peer has each domain for itself: `one` has a healthy exchanger alone, `two` a
+healthy and a dead one of equal preference; with TLS and without, each with exchangers of its own. Postfix has
 `smtp_tls_security_level = may` and is otherwise as it comes: it uses connections again, those with TLS not.
 
 `bulk`: so many messages at once over 20 connections; the rate is that of what has arrived within `--seconds`, and of
