@@ -248,6 +248,30 @@ async def test_a_next_hop_that_cannot_be_reached_is_tried_at_its_time(stage: Sta
     assert queue.failures == 0
 
 
+async def test_a_next_hop_that_refuses_one_connection_more_goes_on_with_those_it_has(stage: Stage) -> None:
+    """Feedback: 421 to the third connection does not put the whole queue off."""
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(40):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 2)
+    stage.refuse = NotReached("421 4.7.0 Too many connections", stage.now + 60)
+    for number in range(40, 100):
+        stage.queue(number)
+    await stage.until(lambda: stage.connects >= 3)
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 100)
+    queue = stage.queues.get(HOP)
+    assert queue is not None
+    assert queue.retry_at == 0.0
+    assert stage.connects <= 6
+
+
 async def test_a_hundred_thousand_for_a_dead_site_cost_others_nothing(stage: Stage) -> None:
     """One attempt for all of them; another domain's message is sent at once."""
     stage.refuse = NotReached("timed out", stage.now + 600)

@@ -252,6 +252,9 @@ class Dispatcher:
 
     async def _not_reached(self, queue: DeliveryQueue, fault: NotReached) -> None:
         now = self._clock()
+        if queue.connections and fault.failure is None:
+            queue.bind(now)  # those that stand are served: it wants no more of them
+            return
         queue.not_reached(now, fault.reason, fault.retry_at)
         if fault.failure is not None:
             for item in queue.empty():
