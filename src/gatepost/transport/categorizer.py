@@ -93,6 +93,16 @@ class Categorizer:
 
         What leads to `after`, the next hop it comes from, again waits a little: that is where there was no way.
         """
+        try:
+            self._place(number, envelope, places, after)
+        except Exception:  # noqa: BLE001 - the message is ours: whatever its routing trips over, it stays queued
+            self._log.exception("message.not_routed", message=number)
+            waiting = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
+            item = Item(number, waiting, envelope.size, envelope.expires, self._attend(envelope))
+            item.due = self._clock() + LOOK_UP_AGAIN_SECONDS
+            self.touch(self._queues.add(SUBMISSION, item, self._clock()))
+
+    def _place(self, number: int, envelope: Envelope, places: Iterable[int] | None, after: NextHop | None) -> None:
         now = self._clock()
         wanted = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
         routes: list[Routed] = []

@@ -266,6 +266,21 @@ async def test_a_message_that_goes_round_in_a_loop_is_refused(stage: HubStage) -
     assert stage.hub.counters()["messages"] == 0
 
 
+async def test_a_message_that_routing_trips_over_is_kept_and_tried_again(
+    stage: HubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug must not cost an acknowledged message, nor its sender a second copy."""
+    router = stage.hub._categorizer.router
+    with monkeypatch.context() as patched:
+        patched.setattr(router, "route", lambda *_args, **_named: 1 / 0)
+        await stage.send("a@example.net", "alice@contoso.com")
+        assert stage.events("message.not_routed")
+        [entry] = await stage.hub.operate("queues", {"queue": "Submission"})
+        assert entry["messages"] == 1
+    await stage.hub.operate("retry_queue", {"queue": "Submission"})
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+
+
 async def test_an_unknown_verb_of_an_operator_is_refused(stage: HubStage) -> None:
     with pytest.raises(ValueError, match="knows no"):
         await stage.hub.operate("_named", {"name": "*"})
