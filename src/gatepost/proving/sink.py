@@ -1,7 +1,8 @@
 """A mail server that writes down what it takes, and gives trouble.
 
-`python -P -m gatepost.proving.sink ADDRESS PORT FILE`. A message is a line of FILE before it is answered: its identity, which is the local part of its recipient, and whether
-its content is as it was sent. The line survives a kill -9 of this process. SIGUSR1: it takes nothing for a moment.
+`python -P -m gatepost.proving.sink ADDRESS PORT FILE`. A message is a line of FILE before it is answered: its identity,
+which is the local part of its recipient, and whether its content is as it was sent. The line survives a kill -9 of this
+process. SIGUSR1: it takes nothing for a moment.
 """
 
 from __future__ import annotations

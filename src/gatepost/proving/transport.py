@@ -118,7 +118,7 @@ async def _prove(
     drained = not stalled and await _drained(stage)
     seconds = {"sending": round(sent - began, 1), "draining": round(time.monotonic() - sent, 1)}
     log = {
-        "faults": [e.get("exception", e.get("message", ""))[-500:] for e in hub.events("worker.fault")],
+        "faults": [f"{e.get('message', '')}: {e.get('traceback', '')[-300:]}" for e in hub.events("worker.fault")],
         "quarantined": sum(len(e["quarantined"]) for e in hub.events("spool.opened")),
         "poison": len(hub.events("message.poison")),
     }
