@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gatepost.lab.servers.gatepost import Gatepost, write_configuration
-from gatepost.lab.servers.process import READY_SECONDS, ServerProcess, free_ports
+from gatepost.lab.servers.process import POLL_SECONDS, READY_SECONDS, ServerProcess, free_ports
 from gatepost.lab.toml_text import Table
 from gatepost.service.control import TransportStatus
 from gatepost.service.operators import ask
@@ -117,6 +118,9 @@ class HubService(Gatepost):
         for child in children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+        deadline = time.monotonic() + READY_SECONDS
+        while any(Path(f"/proc/{child}/fd").exists() for child in children) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)  # until their sockets are closed: not ours to reap
 
     def kill_supervisor(self) -> None:
         """kill -9 of the supervisor alone: its children see that, finish what is under way, and end."""
@@ -145,10 +149,11 @@ def new_hub(
     return HubService(folder, *hub_tables(folder, spool or folder / "spool", port, sink_port, dict(settings or {})))
 
 
-def new_sink(folder: Path, port: int) -> ServerProcess:
-    """The sink on that port; not started. What it has taken is in `folder/taken`."""
+def new_sink(folder: Path, port: int, *, calm: bool = False) -> ServerProcess:
+    """The sink on that port; not started. What it has taken is in `folder/taken`. A `calm` one gives no trouble."""
     folder.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-P", "-m", "gatepost.proving.sink", SINK, str(port), str(folder / "taken")]
+    argv += ["calm"] if calm else []
     return ServerProcess("sink", argv, folder, [(SINK, port)])
 
 

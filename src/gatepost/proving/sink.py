@@ -1,8 +1,8 @@
 """A mail server that writes down what it takes, and gives trouble.
 
-`python -P -m gatepost.proving.sink ADDRESS PORT FILE`. A message is a line of FILE before it is answered: its identity,
-which is the local part of its recipient, and whether its content is as it was sent. The line survives a kill -9 of this
-process. SIGUSR1: it takes nothing for a moment.
+`python -P -m gatepost.proving.sink ADDRESS PORT FILE [calm]`. A message is a line of FILE before it is answered: its
+identity, which is the local part of its recipient, and whether its content is as it was sent. The line survives a kill
+-9 of this process. SIGUSR1: it takes nothing for a moment.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ class Session(asyncio.Protocol):
         return True
 
 
-async def serve(address: str, port: int, file: str) -> None:
-    """Takes mail until it is killed. Raises OSError."""
+async def serve(address: str, port: int, file: str, *, calm: bool = False) -> None:
+    """Takes mail until it is killed; a `calm` one gives no trouble. Raises OSError."""
     loop = asyncio.get_running_loop()
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    sink = Sink(descriptor, TROUBLE, random.Random())  # noqa: S311 - no secret
+    sink = Sink(descriptor, {} if calm else TROUBLE, random.Random())  # noqa: S311 - no secret
 
     def busy() -> None:
         sink.busy_until = loop.time() + BUSY_SECONDS
@@ -155,4 +155,4 @@ async def serve(address: str, port: int, file: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    uvloop.run(serve(sys.argv[1], int(sys.argv[2]), sys.argv[3], calm=sys.argv[4:] == ["calm"]))
