@@ -7,11 +7,12 @@ queues. QUEUE/NUMBER is a message in one queue, `*/NUMBER` all its copies, QUEUE
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import click
 
 from gatepost.cli.options import config_option
+from gatepost.cli.queue_quarantine import forget, quarantined, release, salvage
+from gatepost.cli.queue_words import moment
 from gatepost.cli.transport_asking import ask, server_option
 
 SHOWN = 1000
@@ -41,7 +42,7 @@ def list_(name: str, no_empty: bool, limit: int, as_json: bool, server: str, con
         return
     click.echo(f"{'queue':>6} {'messages':>8} {'status':<10} {'next retry':<19} {'conn':>4} next hop")
     for entry in found:
-        head = f"{entry['identity']:>6} {entry['messages']:>8} {entry['status']:<10} {_time(entry['next_retry']):<19}"
+        head = f"{entry['identity']:>6} {entry['messages']:>8} {entry['status']:<10} {moment(entry['next_retry']):<19}"
         via = f" by {entry['next_hop_connector']}" if entry["next_hop_connector"] else ""
         error = f": {entry['last_error']}" if entry["last_error"] else ""
         kind = entry["delivery_type"]
@@ -63,7 +64,7 @@ def show(name: str, limit: int, as_json: bool, server: str, config: str) -> None
         return
     for entry in found:
         place = f"{entry['queue']}/{entry['number']}"
-        head = f"{place:<14} {entry['status']:<9} {entry['size']:>9} {_time(entry['received'])}"
+        head = f"{place:<14} {entry['status']:<9} {entry['size']:>9} {moment(entry['received'])}"
         click.echo(f"{head} from <{entry['from']}> {entry['message_id']} {entry['subject']}".rstrip())
         for recipient in entry["recipients"]:
             said = f": {recipient['reply']}" if recipient["reply"] else ""
@@ -137,7 +138,5 @@ def _message(name: str) -> str:
     return name.replace("/", "\\") if "/" in name or "\\" in name else f"*\\{name}"
 
 
-def _time(seconds: float) -> str:
-    if not seconds or seconds == float("inf"):
-        return "-"
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+for _command in (quarantined, release, forget, salvage):
+    command.add_command(_command)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.settling import Happened
 from gatepost.transport.message import Envelope, Recipient, RecipientState
-from gatepost.transport.ports import BodyReader
+from gatepost.transport.ports import BodyReader, ContentDamaged
 from gatepost.transport.queues.delivery_queue import DeliveryQueue, QueueStatus
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -55,6 +56,10 @@ class MemorySpool:
         self.removed: list[int] = []
         self.updated: list[int] = []
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
+        self.quarantined: list[tuple[int, str]] = []
+        self.held: list[int] = []
+        """In hand at this moment."""
 
     async def envelope(self, number: int) -> Envelope:
         await asyncio.sleep(0)
@@ -63,10 +68,22 @@ class MemorySpool:
     async def body(self, number: int) -> BodyReader:
         if number in self.unreadable:
             raise OSError("input/output error")
+        if number in self.damaged:
+            raise ContentDamaged("not as it was written")
         return Body()
 
     async def update(self, number: int, _envelope: Envelope) -> None:
         self.updated.append(number)
+
+    async def quarantine(self, number: int, reason: str) -> None:
+        self.quarantined.append((number, reason))
+        del self.kept[number]
+
+    @contextlib.contextmanager
+    def in_hand(self, number: int) -> Iterator[None]:
+        self.held.append(number)
+        yield
+        self.held.remove(number)
 
     async def remove(self, number: int) -> None:
         self.removed.append(number)
@@ -115,6 +132,7 @@ class Stage:
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
         self.quits = 0
         self.connects = 0
+        self.servers: list[Server] = []
         self.refuse: Exception | None = None
         self.addresses = ["192.0.2.1"]
         self.reports: list[tuple[int, Happened]] = []
@@ -142,7 +160,8 @@ class Stage:
         await asyncio.sleep(0)
         if self.refuse is not None:
             raise self.refuse
-        return Server(self, self.addresses[self.connects % len(self.addresses)])
+        self.servers.append(Server(self, self.addresses[self.connects % len(self.addresses)]))
+        return self.servers[-1]
 
     def queue(self, number: int, recipients: int = 1, hop: NextHop = HOP, **fields: Any) -> Item:
         envelope = Envelope(
@@ -490,3 +509,54 @@ async def test_at_the_end_a_message_that_hangs_is_cut_off_and_stays(stage: Stage
     await stage.dispatcher.end(0.05)
     assert stage.spool.removed == []
     assert 7 in stage.spool.kept
+
+
+async def test_a_message_is_in_hand_while_it_is_worked_on_and_not_while_a_server_is_waited_for(stage: Stage) -> None:
+    """What it waits for may take minutes, and a process that ends meanwhile did not die of it (poison messages)."""
+    gate = asyncio.Event()
+    during: list[list[int]] = []
+
+    async def slow(number: int, places: tuple[int, ...]) -> Sent:
+        during.append(list(stage.spool.held))
+        await gate.wait()
+        during.append(list(stage.spool.held))
+        return ok(number, places)
+
+    stage.say = slow
+    stage.queue(7)
+    await stage.until(lambda: during)
+    assert stage.spool.held == []
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert during == [[7], [7]]
+
+
+async def test_a_damaged_content_is_put_aside_and_the_connection_goes_on(stage: Stage) -> None:
+    stage.spool.damaged.add(1)
+    stage.queue(1)
+    stage.queue(2)
+    await stage.until(lambda: stage.spool.removed == [2])
+    assert stage.spool.quarantined == [(1, "not as it was written")]
+    [event] = [call for call in stage.log.calls if call.args == ("message.quarantined",)]
+    assert (event.kwargs["message"], event.kwargs["sender"]) == (1, "a@contoso.com")
+    assert stage.connects == 1
+    assert sum(len(queue) for queue in stage.queues) == 0
+
+
+async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_the_message(stage: Stage) -> None:
+    stage.queue(1)
+    await stage.until(lambda: stage.spool.removed == [1])
+    [server] = stage.servers
+    read = stage.spool.body
+
+    async def ends(number: int) -> BodyReader:
+        server.usable = False
+        return await read(number)
+
+    stage.spool.body = ends  # type: ignore[method-assign]
+    item = stage.queue(2)
+    await stage.until(lambda: stage.quits == 1)
+    stage.spool.body = read  # type: ignore[method-assign]
+    await stage.until(lambda: stage.spool.removed == [1, 2])
+    assert item.attempts == 0
+    assert stage.connects == 2
