@@ -63,7 +63,7 @@ FIRST_VIEW_SECONDS = 3.0
 VERBS = frozenset(
     {
         "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
-        "freeze_message", "resume_message", "drop",
+        "freeze_message", "resume_message", "drop", "content",
     }
 )  # fmt: skip
 """What `Operating` does for operators."""
@@ -164,7 +164,14 @@ class Hub:
         self.intake = Intake(spool, self._categorizer, clock, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
         self._operating = Operating(
-            self.queues, self._dispatcher, self._settler, self._rerouting.now, self._keep_suspended, clock
+            self.queues,
+            self._dispatcher,
+            self._settler,
+            spool,
+            self._rerouting.now,
+            self._reaching.expedite,
+            self._keep_suspended,
+            clock,
         )
         self._loading: asyncio.Task[None] | None = None
         self._kept_unhealthy: list[UnhealthyServer] = []

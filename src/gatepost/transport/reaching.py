@@ -74,6 +74,7 @@ class Reaching:
         self._rotations: dict[NextHop, Rotation] = {}
         self._connecting: dict[str, Connecting[SmtpSender]] = {}
         self._most: dict[NextHop, int] = {}
+        self._expedited: set[NextHop] = set()
         self.unreached_sites: dict[str, float] = {}
         """Other sites none of whose hubs could be reached, and until when that is believed."""
 
@@ -98,6 +99,11 @@ class Reaching:
             self._most[next_hop] = most
         return most
 
+    def expedite(self, next_hop: NextHop) -> None:
+        """An operator's retry: the next connection is tried, though servers are known to be down and not yet due."""
+        if len(self._expedited) < MAX_ROTATIONS:
+            self._expedited.add(next_hop)
+
     async def connect(self, next_hop: NextHop, failures: int, queued: int) -> MailSender:
         """See `dispatch.ports.Reach`. Raises `NotReached`, `Moved`."""
         now = self._clock()
@@ -112,6 +118,9 @@ class Reaching:
             rows.ends(self._clock(), 0, 0, found.reply.text)
             retry_at = now + retry_interval(self.selector.settings, failures)
             raise NotReached(found.reply.text, retry_at, found.reply if found.permanent else None)
+        if next_hop in self._expedited:
+            self._expedited.discard(next_hop)
+            self.selector.expedite(found.targets, self._clock())
         connecting = self._connecting_for(destination.connector)
         connected = await connecting.connect(self._rotation(next_hop), found.targets, rows)
         if isinstance(connected, NotConnected):

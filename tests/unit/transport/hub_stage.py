@@ -19,6 +19,8 @@ from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
 from gatepost.lab.servers.process import free_ports
 from gatepost.routing.decision import Mailbox
+from gatepost.service.operators import OperatorsSocket
+from gatepost.service.transport_messages import TransportReply, TransportRequest
 from gatepost.transport.hub import Hub, open_hub
 
 ADDRESS = "127.0.61.1"
@@ -186,6 +188,7 @@ class HubStage:
             "MBX-02": Played("127.0.61.3", self.mailbox_port),
         }
         self.outside = Played("127.0.61.9", self.outside_port)
+        self.operators: OperatorsSocket | None = None
         self.hub: Hub
         self.registry: SqliteRegistry
 
@@ -216,8 +219,14 @@ class HubStage:
         sock.listen(100)
         await self.hub.listen({f"smtp {ADDRESS}:{self.port}": [sock]})
 
+    def answer_operators(self) -> None:
+        """Have an operators' socket, as the supervisor has."""
+        self.operators = OperatorsSocket(self.configuration(), OperatorsOf(self), self.log)  # type: ignore[arg-type]
+
     async def stop(self) -> None:
         """All of it."""
+        if self.operators is not None:
+            self.operators.close()
         await self.hub.drain(1.0)
         for server in (*self.mailboxes.values(), self.outside):
             await server.stop()
@@ -248,3 +257,17 @@ class HubStage:
     def events(self, name: str) -> list[dict[str, Any]]:
         """The log lines of that name."""
         return [call.kwargs for call in self.log.calls if call.args and call.args[0] == name]
+
+
+class OperatorsOf:
+    """What answers operators in the place of a supervisor: the hub itself."""
+
+    def __init__(self, stage: HubStage) -> None:
+        self._stage = stage
+
+    async def transport(self, request: TransportRequest) -> TransportReply:
+        try:
+            answer = await self._stage.hub.operate(request.verb, request.arguments)
+        except (ValueError, TypeError, OSError) as fault:
+            return TransportReply(None, str(fault), "HUB-01", request.request)
+        return TransportReply(answer, "", "HUB-01", request.request)

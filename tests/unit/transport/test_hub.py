@@ -6,6 +6,7 @@ import asyncio
 import email
 import smtplib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 
@@ -269,3 +270,43 @@ async def test_a_message_that_goes_round_in_a_loop_is_refused(stage: HubStage) -
 async def test_an_unknown_verb_of_an_operator_is_refused(stage: HubStage) -> None:
     with pytest.raises(ValueError, match="knows no"):
         await stage.hub.operate("_named", {"name": "*"})
+
+
+async def test_an_operators_retry_tries_a_server_that_is_known_to_be_down(stage: HubStage) -> None:
+    """Once, though the selector's time for it has not come."""
+    await stage.outside.stop()
+    settings = stage.hub._selector.settings
+    stage.hub._selector.settings = replace(settings, queue_glitch_retry_interval=3600.0)
+    await stage.send("a@contoso.com", "c@example.org")
+    await stage.until(lambda: stage.hub.counters()["unhealthy_servers"])
+    [entry] = await stage.hub.operate("queues", {})
+    await stage.until(lambda: not next(iter(stage.hub.queues)).connecting)
+    await stage.outside.start()
+    assert await stage.hub.operate("retry_queue", {"queue": str(entry["identity"])}) == 1
+    await stage.until(lambda: stage.outside.received)
+
+
+async def test_rates_of_a_queue_are_told(stage: HubStage) -> None:
+    for number in range(3):
+        await stage.send("a@contoso.com", "c@example.org", subject=f"m{number}")
+    await stage.until(lambda: len(stage.outside.received) == 3)
+    await stage.until(lambda: not stage.hub.counters()["messages"])
+    [entry] = await stage.hub.operate("queues", {})
+    assert entry["incoming_rate"] == entry["outgoing_rate"] == pytest.approx(0.05)
+    assert entry["velocity"] == 0.0
+
+
+async def test_a_large_message_is_exported_in_parts(stage: HubStage) -> None:
+    await stage.outside.stop()
+    body = "".join(f"{number:030}\r\n" for number in range(300_000))
+    await stage.send("a@contoso.com", "c@example.org", body=body)
+    [message] = await stage.hub.operate("messages", {})
+    found, parts, more = b"", 0, True
+    while more:
+        part = await stage.hub.operate("content", {"message": f"*\\{message['number']}", "offset": len(found)})
+        found, more, parts = found + part["data"], part["more"], parts + 1
+    assert parts == 3
+    assert found.endswith(body.encode())
+    assert len(found) == message["size"]
+    with pytest.raises(NotFound):
+        await stage.hub.operate("content", {"message": "*\\99999"})

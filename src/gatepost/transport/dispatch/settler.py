@@ -59,7 +59,8 @@ class Settler:
             await self._report(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)
         if outcome.answers:
-            queue.sent += any(answer.state is RecipientState.DELIVERED for answer in outcome.answers)
+            if any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+                queue.handed_over(now)
             self.keep(item.number, envelope)
         if not left:
             queue.settled(item, now)
