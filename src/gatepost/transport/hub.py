@@ -139,7 +139,7 @@ class Hub:
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
         self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
         self._settler = Settler(spool, self._reporting, settings, clock, log)
-        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, self._reporting, clock, log)
+        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, clock, log)
         self._selector = HealthyServerSelector(settings)
         resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
         self._resolver = Resolver(resolvers)

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from typing import Any
 
 from gatepost.routing.next_hop import DeliveryType, NextHop
-from gatepost.transport.checks import as_it_leaves
 from gatepost.transport.dispatch.dispatcher import Dispatcher
 from gatepost.transport.dispatch.settler import Settler
+from gatepost.transport.leaving import as_it_leaves
 from gatepost.transport.operator_entries import item_entry, message_entry, queue_entry
 from gatepost.transport.operator_filter import MESSAGE_PROPERTIES, QUEUE_PROPERTIES, Filter
 from gatepost.transport.ports import BodyReader, Spool
@@ -158,9 +158,9 @@ class Operating:
         except KeyError:
             raise NotFound(f"message {message} has gone") from None
         try:
-            body = as_it_leaves(await self._spool.body(item.number), envelope)
+            body = await self._spool.body(item.number)
             try:
-                data, more = await _part(body, offset)
+                data, more = await _part(await as_it_leaves(body, envelope), offset)
             finally:
                 body.close()
         finally:

@@ -15,7 +15,7 @@ from gatepost.access import tasks
 from gatepost.routing.next_hop import DeliveryType
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
-from gatepost.transport.dispatch.settler import Report, Settler
+from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.message import Envelope
 from gatepost.transport.operating import NO_DELIVERY, POISON
 from gatepost.transport.ports import Spool
@@ -37,7 +37,6 @@ class Rerouting:
         categorizer: Categorizer,
         settler: Settler,
         spool: Spool,
-        report: Report,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
@@ -45,7 +44,6 @@ class Rerouting:
         self._categorizer = categorizer
         self._settler = settler
         self._spool = spool
-        self._report = report
         self._clock = clock
         self._log = log
         self._under_way: set[DeliveryQueue] = set()
@@ -147,11 +145,7 @@ class Rerouting:
             self._settler.hands.give_back(item.number)
 
     def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
-        self._begin(self._tell(number, envelope, happened), "report what has no way")
-
-    async def _tell(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
-        await self._report(number, envelope, happened)
-        self._settler.keep(number, envelope)
+        self._begin(self._settler.tell(number, envelope, happened), "report what has no way")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = tasks.start(work, name)

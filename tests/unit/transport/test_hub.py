@@ -310,3 +310,69 @@ async def test_a_large_message_is_exported_in_parts(stage: HubStage) -> None:
     assert len(found) == message["size"]
     with pytest.raises(NotFound):
         await stage.hub.operate("content", {"message": "*\\99999"})
+
+
+SECRET = "X-MS-Exchange-Organization-SCL: -1\r\nX-Gatepost-Note: ours\r\n"
+
+
+async def test_what_our_servers_tell_each_other_does_not_leave_the_organization(stage: HubStage) -> None:
+    """The header firewall on the way out (exchange-facts 4.9); SIZE is that of what is sent."""
+    await stage.send("a@contoso.com", "c@example.org", "alice@contoso.com", fields=SECRET)
+    await stage.until(lambda: stage.outside.received and stage.mailboxes["MBX-01"].received)
+    [outside], [inside] = stage.outside.received, stage.mailboxes["MBX-01"].received
+    assert b"X-MS-Exchange" in inside.content
+    assert b"X-Gatepost-Note" in inside.content
+    assert b"X-MS-Exchange" not in outside.content
+    assert b"X-Gatepost" not in outside.content
+    for received in (outside, inside):
+        assert f"SIZE={len(received.content)}" in received.mail
+
+
+async def test_a_large_message_leaves_without_them_too(stage: HubStage) -> None:
+    body = "x" * 70 + "\r\n"
+    await stage.send("a@contoso.com", "c@example.org", fields=SECRET, body=body * 20_000)
+    await stage.until(lambda: stage.outside.received)
+    [outside] = stage.outside.received
+    assert b"X-Gatepost" not in outside.content
+    assert outside.content.endswith(body.encode() * 20_000)
+    assert f"SIZE={len(outside.content)}" in outside.mail
+
+
+async def test_a_mailbox_server_of_lmtp_writes_return_path_itself(stage: HubStage) -> None:
+    await stage.send("a@example.net", "alice@contoso.com", trusted=False)
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+    assert b"Return-Path" not in stage.mailboxes["MBX-01"].received[0].content
+
+
+@pytest.mark.parametrize("lines", [1, 20_000])
+async def test_before_a_mailbox_server_of_smtp_return_path_is_ours_to_write(tmp_path: Path, lines: int) -> None:
+    """RFC 5321, section 4.4: final delivery adds it, once, in front; and what it adds counts in SIZE."""
+    stage = HubStage(tmp_path, protocol="smtp")
+    await stage.prepare()
+    await stage.start()
+    try:
+        fields = "Return-Path: <forged@example.net>\r\n"
+        body = ("x" * 70 + "\r\n") * lines
+        await stage.send("a@example.net", "alice@contoso.com", trusted=False, fields=fields, body=body)
+        await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+        [received] = stage.mailboxes["MBX-01"].received
+        assert received.content.startswith(b"Return-Path: <a@example.net>\r\nReceived:")
+        assert received.content.count(b"Return-Path:") == 1
+        assert f"SIZE={len(received.content)}" in received.mail
+    finally:
+        await stage.stop()
+
+
+async def test_our_own_words_in_a_report_are_no_servers(stage: HubStage) -> None:
+    """`Diagnostic-Code: smtp; …` is what a server said; an operator's deletion is none (RFC 3464, section 2.3.6)."""
+    stage.mailboxes["MBX-01"].replies["alice@contoso.com"] = "450 4.2.0 Busy"
+    await stage.send("sender@example.net", "alice@contoso.com", trusted=False)
+    [queue] = stage.hub.queues
+    await stage.until(lambda: queue.deferred)
+    [message] = await stage.hub.operate("messages", {})
+    assert message["recipients"][0]["server"]
+    await stage.hub.operate("drop", {"message": f"*\\{message['number']}"})
+    _, status = await report_of(stage)
+    assert "deleted by an administrator" in status.replace("\n ", " ")
+    assert "smtp;" not in status
+    assert "Remote-MTA" not in status

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from gatepost.transport.checks import as_it_leaves
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
+from gatepost.transport.leaving import as_it_leaves
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader, Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
@@ -232,7 +232,12 @@ class Dispatcher:
 
     async def _hand_over(self, sender: Sender, item: Item, envelope: Envelope, places: tuple[int, ...]) -> Sent | None:
         async def opened() -> BodyReader:
-            return as_it_leaves(await self._spool.body(item.number), envelope)
+            body = await self._spool.body(item.number)
+            try:
+                return await as_it_leaves(body, envelope)
+            except BaseException:
+                body.close()
+                raise
 
         try:
             body = await opened()
