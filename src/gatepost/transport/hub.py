@@ -39,6 +39,7 @@ from gatepost.transport.headers.trace import trace_token
 from gatepost.transport.intake import Intake, IntakeSettings
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
 from gatepost.transport.operating import NotFound, Operating
+from gatepost.transport.own_addresses import interface_addresses
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
@@ -58,6 +59,10 @@ SUSPENDED_FACT = "suspended"
 KEEP_SECONDS = 5.0
 """Between two times that the list of unhealthy servers is written, where it has changed."""
 TICK_SECONDS = 1.0
+LOOK_UP_SECONDS = 5.0
+"""Between two times that messages are routed anew which could not be: a directory may come and go."""
+ADDRESSES_SECONDS = 60.0
+"""Between two looks at the addresses of this machine."""
 FIRST_VIEW_SECONDS = 3.0
 """A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
 VERBS = frozenset(
@@ -176,6 +181,8 @@ class Hub:
         self._loading: asyncio.Task[None] | None = None
         self._kept_unhealthy: list[UnhealthyServer] = []
         self._kept_at = 0.0
+        self._known_at = 0.0
+        self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -221,6 +228,7 @@ class Hub:
         self._configure()
         self._reaching.configure(Identity(configuration.server.fqdn))
         self._rerouting.reconsider()
+        self._dispatcher.reconsider()
 
     async def drain(self, seconds: float) -> None:
         """Take nothing more, give what is under way `seconds`, and close everything."""
@@ -288,9 +296,7 @@ class Hub:
         expiration = server.transport.message_expiration
         self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
-        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
-        addresses = {str(b.address) for c in connectors for b in c.bindings if not b.address.is_unspecified}
-        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses | {server.address}))
+        self._know_ourselves()
         keys = front_end.peer_keys
         pair = (keys.certificate, keys.private_key) if keys else None
         ca = keys.organization_ca if keys else b""
@@ -307,6 +313,16 @@ class Hub:
             )
         self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
         self._set_checks()
+
+    def _know_ourselves(self) -> None:
+        server, connectors = self._configuration.server, self._connectors()
+        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
+        bound = {b.address for c in connectors if c.enabled for b in c.bindings}
+        addresses = {server.address, *(str(address) for address in bound if not address.is_unspecified)}
+        if any(address.is_unspecified for address in bound):
+            addresses |= interface_addresses()
+        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses))
+        self._known_at = self._clock()
 
     def _set_checks(self) -> None:
         """Hook and keys, anew: files of keys may have been changed."""
@@ -325,9 +341,21 @@ class Hub:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         now = self._clock()
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
+        self._look_up_again(now)
+        if abs(now - self._known_at) >= ADDRESSES_SECONDS:
+            self._know_ourselves()
         if abs(now - self._kept_at) >= KEEP_SECONDS:
             self._kept_at = now
             self._keep_unhealthy()
+
+    def _look_up_again(self, now: float) -> None:
+        """What could not be looked up is routed when the directory is back."""
+        if not self._categorizer.lacks_directory or not self._directory.available:
+            return
+        if abs(now - self._looked_up_at) >= LOOK_UP_SECONDS:
+            self._looked_up_at = now
+            self._categorizer.lacks_directory = False
+            self._rerouting.reconsider()
 
     def _keep_unhealthy(self) -> None:
         found = self._selector.unhealthy(self._clock())

@@ -84,6 +84,13 @@ class Dispatcher:
         self._queues.touch(queue)
         self.wake()
 
+    def reconsider(self) -> None:
+        """Limits may have changed: more connections may be wanted, or allowed, than before."""
+        self._starved.clear()
+        for queue in self._queues:
+            self._queues.touch(queue)
+        self.wake()
+
     def wake(self) -> None:
         """Look at the runnable queues, soon."""
         if self._planned is None and not self._ending:
