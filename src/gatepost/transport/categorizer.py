@@ -55,6 +55,8 @@ class Categorizer:
         """None of their hubs can be reached now: mail for them waits nearer to them (queue at point of failure)."""
         self.touch: Callable[[DeliveryQueue], None] = queues.touch
         self.failed: Failed = lambda _number, _envelope, _happened: None
+        self.lacks_directory = False
+        """Somebody could not be looked up since this was last set to False."""
         self._kinds: dict[str, DomainKind | None] = {}
         self._queues = queues
         self._recipients = recipients
@@ -138,6 +140,7 @@ class Categorizer:
             try:
                 found = self._recipients.find(recipient.address)
             except DirectoryUnavailable:
+                self.lacks_directory = True
                 return Routed(SUBMISSION)
             mailbox = found.mailbox if found is not None else None
         internal = envelope.source.internal

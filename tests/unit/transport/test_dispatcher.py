@@ -560,3 +560,70 @@ async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_th
     await stage.until(lambda: stage.spool.removed == [1, 2])
     assert item.attempts == 0
     assert stage.connects == 2
+
+
+async def test_a_report_is_on_disk_before_what_it_is_about(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill -9 in between: the report may be made twice, but is never lost."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    stage.refuse = NotReached("refused", stage.now + 10 * 86400)
+    stage.queue(7)
+    await stage.until(lambda: stage.queues.get(HOP).last_error)  # type: ignore[union-attr]
+    stage.now += stage.settings.delay_notification
+    await begun.wait()
+    await asyncio.sleep(0.02)
+    assert stage.spool.updated == []
+    gate.set()
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert stage.reports == [(7, [(0, Fate.DELAYED)])]
+    assert stage.spool.kept[7].recipients[0].delay_told
+
+
+async def test_another_part_of_the_message_does_not_keep_what_is_not_yet_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parts share one envelope: the delivered one must not write the failure of the other down too early."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    delivered = asyncio.Event()
+
+    async def say(number: int, places: tuple[int, ...]) -> Sent:
+        if places == (0,):
+            return Sent((Answer(0, FAILED, "550 5.1.1 Who?"),))
+        await begun.wait()
+        delivered.set()
+        return ok(number, places)
+
+    stage.say = say
+    item = stage.queue(7, recipients=2)
+    item.recipients = (0,)
+    other = Item(7, (1,), 1, item.expires, item.attend)
+    stage.dispatcher.touch(stage.queues.add(OTHER, other, stage.now))
+    await delivered.wait()
+    await stage.until(lambda: stage.settler.delivered == 1)
+    await asyncio.sleep(0.02)
+    assert (stage.spool.updated, stage.spool.removed) == ([], [])
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert stage.reports == [(7, [(0, Fate.FAILED)])]
+
+
+async def test_words_of_ours_name_no_server(stage: Stage) -> None:
+    stage.say = lambda _number, _places: Sent(
+        (Answer(0, WAITING, "450 4.2.0 Later"), Answer(1, WAITING, "4.4.2 connection lost", ours=True))
+    )
+    stage.queue(7, recipients=2)
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert [each.server for each in stage.spool.kept[7].recipients] == ["mx.example.net [192.0.2.1]", ""]

@@ -16,11 +16,11 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
-from gatepost.transport.checks import as_it_leaves
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
+from gatepost.transport.leaving import as_it_leaves
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader, ContentDamaged, Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
@@ -87,6 +87,13 @@ class Dispatcher:
     def touch(self, queue: DeliveryQueue) -> None:
         """A queue has something new to send, or its state was changed."""
         self._queues.touch(queue)
+        self.wake()
+
+    def reconsider(self) -> None:
+        """Limits may have changed: more connections may be wanted, or allowed, than before."""
+        self._starved.clear()
+        for queue in self._queues:
+            self._queues.touch(queue)
         self.wake()
 
     def wake(self) -> None:
@@ -247,7 +254,12 @@ class Dispatcher:
         """None: the content cannot be read now. Raises `ContentDamaged`."""
 
         async def opened() -> BodyReader:
-            return as_it_leaves(await self._spool.body(item.number), envelope)
+            body = await self._spool.body(item.number)
+            try:
+                return await as_it_leaves(body, envelope)
+            except BaseException:
+                body.close()
+                raise
 
         try:
             body = await opened()

@@ -16,6 +16,7 @@ from operator import itemgetter
 
 from gatepost.routing.next_hop import NextHop
 from gatepost.transport.queues.item import Item
+from gatepost.transport.queues.rate import Rate
 
 ITEMS_PER_CONNECTION = 20
 """Another connection is opened for each so many that are ready (`SmtpConnectorQueueMessageCountThreshold…`)."""
@@ -54,6 +55,10 @@ class DeliveryQueue:
         self.empty_since = now
         self.sent = 0
         """Messages handed over since the queue was made."""
+        self.incoming = Rate()
+        """Of messages that were queued."""
+        self.outgoing = Rate()
+        """Of messages that were handed over."""
         self._ready: deque[Item] = deque()
         self._deferred: list[tuple[float, int, Item]] = []
         self._order = 0
@@ -131,6 +136,11 @@ class DeliveryQueue:
             self._in_hand[item.number] = item
             return item
         return None
+
+    def handed_over(self, now: float) -> None:
+        """A server has taken a message of this queue."""
+        self.sent += 1
+        self.outgoing.count(now)
 
     def settled(self, item: Item, now: float) -> None:
         """The item in hand is done with."""
