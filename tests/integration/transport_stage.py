@@ -33,7 +33,8 @@ from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, i
 from gatepost.lab.servers.ports import MailPorts
 from gatepost.lab.servers.process import Address, ServerMissing, free_ports
 from gatepost.lab.toml_text import Table, toml_text
-from gatepost.service.operators import ask
+from gatepost.service.operators import ask, request
+from gatepost.service.transport_messages import TransportReply, TransportRequest
 
 NAMES = ("alice", "bob", "carol", "dave")
 SECONDS = 30.0
@@ -79,18 +80,23 @@ class Hub(Gatepost):
 
     def counters(self) -> dict[str, int]:
         """Its transport's numbers."""
-        status = ask(self.configuration.parent / "state" / f"gatepost-{self.name}.sock")
+        status = ask(self._socket)
         assert status.transport is not None
         return status.transport.counters or {}
 
     def queues(self) -> dict[str, tuple[int, str]]:
-        """Messages and status of each queue that has any, by its next hop's domain: `gatepost queue list`."""
-        found = self.asked("queue", "list", "--no-empty")
+        """Messages and status of each queue that has any, by its next hop's domain: as `gatepost queue list` asks."""
+        found = request(self._socket, TransportRequest("queues", {"empty": False}), TransportReply).answer
         return {entry["next_hop_domain"]: (entry["messages"], entry["status"]) for entry in found}
 
-    def asked(self, *arguments: str) -> Any:
-        """What a command says as JSON."""
-        return json.loads(self.command(*arguments, "--json"))
+    def listed(self) -> list[dict[str, Any]]:
+        """`gatepost queue list --no-empty --json`."""
+        found: list[dict[str, Any]] = json.loads(self.command("queue", "list", "--no-empty", "--json"))
+        return found
+
+    @property
+    def _socket(self) -> Path:
+        return self.configuration.parent / "state" / f"gatepost-{self.name}.sock"
 
 
 class TransportStage:
