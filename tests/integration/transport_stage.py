@@ -70,7 +70,7 @@ class Hub(Gatepost):
     def wait_ready(self, seconds: float = SECONDS) -> None:
         """Wait for the greeting too: ports accept before the transport is there."""
         super().wait_ready(seconds)
-        with socket.create_connection(self.addresses["smtp"], timeout=seconds) as probe:
+        with socket.create_connection(self.addresses["outside"], timeout=seconds) as probe:
             assert probe.recv(1), self.log_tail()
 
     def kill(self) -> None:
@@ -113,13 +113,16 @@ class TransportStage:
         settings: Table | None = None,
         transport: Table | None = None,
         copies: Mapping[str, Sequence[str]] | None = None,
+        shared_mail: bool = False,
     ) -> None:
         """`hubs` and `mailboxes` map names to sites; `links` are pairs of sites; `transport` are settings of all hubs
-        (`[servers.NAME.transport]`). `copies`: databases with more than the one copy of their own server."""
+        (`[servers.NAME.transport]`). `copies`: databases with more than the one copy of their own server;
+        with `shared_mail` all mailbox servers have one mail directory."""
         self.servers = servers
         self.folder = servers.scratch / f"mail-{next(_order)}"
         self.folder.mkdir(mode=0o711)
         (self.folder / "state").mkdir()
+        self._shared_mail = shared_mail
         self.mailboxes: dict[str, Dovecot] = {}
         for name in mailboxes:
             self.mailboxes[name] = self._mailbox(name)
@@ -209,10 +212,10 @@ class TransportStage:
         certificate = self.servers.authority.issue(f"{self.folder.name}-{name}", f"{name.lower()}.contoso.com", address)
         accounts = {user: f"{user}-pw" for user in NAMES}
         ports, (lmtp,) = MailPorts.free(address), free_ports(address, 1)
-        shared = self.folder / "mail"
+        kept = self.folder / "mail" / ("shared" if self._shared_mail else name)
         try:
             return Dovecot(
-                self.folder / name, address, ports, accounts, certificate, name=name, lmtp=lmtp, mail=shared / name
+                self.folder / name, address, ports, accounts, certificate, name=name, lmtp=lmtp, mail=kept
             )
         except ServerMissing as error:
             missing(error)

@@ -89,7 +89,8 @@ class SmtpSink(ServerProcess):
         if os.geteuid() == 0:
             shutil.chown(self.kept, SINK_ACCOUNT)
             account = ["-u", SINK_ACCOUNT]
-        argv = [program, *account, "-d", f"{self.kept}/%H%M%S.", f"{address}:{port}", str(SINK_BACKLOG)]
+        host = f"[{address}]" if ":" in address else address
+        argv = [program, *account, "-d", f"{self.kept}/%H%M%S.", f"{host}:{port}", str(SINK_BACKLOG)]
         super().__init__(name, argv, directory, [(address, port)])
         self.address: Address = (address, port)
 
