@@ -99,6 +99,7 @@ def around(servers: Servers) -> Iterator[Around]:
     with ExitStack() as stack:
         names = stack.enter_context(NameServer(servers.address()))
         sink = stack.enter_context(new_sink(servers, "messages-sink"))
+        plain = stack.enter_context(new_sink(servers, "plain-sink", "-N"))  # makes no reports
         nobody = free_ports("127.0.0.1", 1)[0]
         rspamd, hook = _rspamd(servers, stack)
         key, public = _key(servers.scratch)
@@ -108,9 +109,9 @@ def around(servers: Servers) -> Iterator[Around]:
             def to(spaces: list[str], *hosts: str) -> Table:
                 return {"address_spaces": spaces, "source_servers": ["HUB-01", "HUB-02"], "smart_hosts": list(hosts)}
 
-            host, port = sink.address
             tables["send_connectors"] = {
-                "Outside": to(["*.fabrikam.com"], f"{host}:{port}"),
+                "Outside": to(["*.fabrikam.com"], "{}:{}".format(*sink.address)),
+                "Plain": to(["tailspin.com"], "{}:{}".format(*plain.address)),
                 "Late": to(["late.example"], f"127.0.0.1:{nobody}"),
                 "Others": to(["*"]),
             }
@@ -243,8 +244,17 @@ def test_success_is_reported_of_a_mailbox(around: Around) -> None:
 
 
 def test_success_at_a_server_that_makes_no_reports_is_relayed(around: Around) -> None:
-    around.msmtp("relayed", "x@fabrikam.com", notify="success")
-    assert "rfc822;x@fabrikam.com" in around.report("relayed", "relayed").replace("; ", ";")
+    around.msmtp("relayed", "x@tailspin.com", notify="success")
+    assert "rfc822;x@tailspin.com" in around.report("relayed", "relayed").replace("; ", ";")
+
+
+def test_a_server_that_makes_reports_is_left_to_make_them(around: Around) -> None:
+    """The wish goes on to it."""
+    around.msmtp("passed on", "x@fabrikam.com", notify="success,failure", ret="full")
+    message = around.outside("passed on").decode()
+    assert re.search(r"X-Rcpt-Args: <x@fabrikam.com> .*NOTIFY=SUCCESS,FAILURE", message), message
+    assert re.search(r"X-Mail-Args: .*RET=FULL", message), message
+    assert around.reports("passed on") == []
 
 
 def test_failure_is_reported_only_if_it_was_asked_for(around: Around) -> None:
