@@ -31,7 +31,7 @@ from gatepost.cli import ca
 from gatepost.lab.servers.dovecot import Dovecot
 from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, import_users
 from gatepost.lab.servers.ports import MailPorts
-from gatepost.lab.servers.process import Address, ServerMissing, free_ports
+from gatepost.lab.servers.process import Address, ServerMissing, ServerProcess, free_ports
 from gatepost.lab.toml_text import Table, toml_text
 from gatepost.service.operators import ask, request
 from gatepost.service.transport_messages import TransportReply, TransportRequest
@@ -69,7 +69,7 @@ class Hub(Gatepost):
 
     def wait_ready(self, seconds: float = SECONDS) -> None:
         """Wait for the greeting too: ports accept before the transport is there."""
-        super().wait_ready(seconds)
+        ServerProcess.wait_ready(self, seconds)
         with socket.create_connection(self.addresses["outside"], timeout=seconds) as probe:
             assert probe.recv(1), self.log_tail()
 

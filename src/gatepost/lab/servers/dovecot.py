@@ -32,7 +32,7 @@ from gatepost.lab.servers.process import (
     require_program,
 )
 
-PACKAGES = ("dovecot-imapd", "dovecot-pop3d")
+PACKAGES = ("dovecot-imapd", "dovecot-pop3d", "dovecot-lmtpd")
 SUBMISSION_PACKAGES = ("dovecot-submissiond",)
 SUBMISSION_PROGRAM = Path("/usr/lib/dovecot/submission-login")
 LMTP_PACKAGES = ("dovecot-lmtpd",)
@@ -51,8 +51,8 @@ LOG_SECONDS = 5.0
 
 
 def installed() -> bool:
-    """Whether Dovecot with IMAP and POP3 is there."""
-    return find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists()
+    """Whether Dovecot with IMAP, POP3 and LMTP is there."""
+    return find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists() and LMTP_PROGRAM.exists()
 
 
 @dataclass(frozen=True, slots=True)
