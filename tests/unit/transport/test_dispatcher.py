@@ -394,6 +394,8 @@ async def test_a_failure_for_good_of_the_whole_next_hop_is_reported(stage: Stage
     await stage.until(lambda: sorted(stage.spool.removed) == [7, 8])
     assert sorted(stage.reports) == [(7, [(0, Fate.FAILED)]), (8, [(0, Fate.FAILED)])]
     assert stage.queues.get(HOP).idle  # type: ignore[union-attr]
+    stage.queue(9)
+    await stage.until(lambda: sorted(stage.spool.removed) == [7, 8, 9])
 
 
 async def test_a_message_expires_in_a_queue_that_is_in_retry(stage: Stage) -> None:

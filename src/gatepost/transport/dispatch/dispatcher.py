@@ -306,6 +306,7 @@ class Dispatcher:
             for item in queue.empty():
                 queue.add(item, now)
                 await self._settler.give_up(queue, item, str(fault.failure))
+            queue.retry_at = 0.0  # who comes later is told at once as well
         for waiting in list(self._idle.get(queue, ())):
             _answer(waiting, False)
 
