@@ -101,6 +101,7 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self._messages = 0
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -109,11 +110,14 @@ class Server:
         self._stage.sent.append((number, places, self.address))
         answer = self._stage.say(number, places)
         outcome = answer if isinstance(answer, Sent) else await answer
-        self.usable = not outcome.fault
+        self._messages += 1
+        self.usable = not outcome.fault and self._messages < self._stage.most_messages
         return outcome
 
     async def quit(self) -> None:
         self._stage.quits += 1
+        if self._stage.leaving is not None:
+            await self._stage.leaving.wait()
 
 
 def ok(_number: int, places: tuple[int, ...]) -> Sent:
@@ -131,6 +135,10 @@ class Stage:
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
         self.quits = 0
+        self.most_messages = 1_000_000
+        """Of a connection."""
+        self.leaving: asyncio.Event | None = None
+        """When there is one, connections end only after it."""
         self.connects = 0
         self.servers: list[Server] = []
         self.refuse: Exception | None = None
@@ -228,11 +236,54 @@ async def test_many_messages_get_more_connections_up_to_the_limit(stage: Stage) 
     stage.say = wait
     for number in range(1000):
         stage.queue(number)
-    await stage.until(lambda: stage.connects == 20)
+    await stage.until(lambda: len(stage.sent) == 20)
     assert stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE  # type: ignore[union-attr]
     gate.set()
     await stage.until(lambda: len(stage.spool.removed) == 1000)
     assert stage.connects == 20
+
+
+async def test_messages_that_wait_for_a_connection_cost_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(1000):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 20)
+    looks = 0
+
+    def runnable(_now: float) -> list[DeliveryQueue]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.queues, "runnable", runnable)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert looks <= 1
+    stage.dispatcher.touch(stage.queues.get(HOP))  # type: ignore[arg-type]
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 1000)
+
+
+async def test_the_next_connection_does_not_wait_for_the_leave_taking_of_the_last(stage: Stage) -> None:
+    stage.leaving = asyncio.Event()
+    stage.settings = TransportSettings(max_per_domain_outbound_connections=2)
+    stage.most_messages = 1
+    stage.queue(1)
+    await stage.until(lambda: len(stage.spool.removed) == 1)
+    stage.queue(2)
+    await stage.until(lambda: len(stage.spool.removed) == 2)
+    stage.queue(3)  # two connections are there, and no more are allowed
+    await asyncio.sleep(0.02)
+    assert stage.connects == 2
+    stage.leaving.set()
+    await stage.until(lambda: len(stage.spool.removed) == 3)
 
 
 async def test_all_connections_together_are_bounded_and_no_queue_starves(stage: Stage) -> None:

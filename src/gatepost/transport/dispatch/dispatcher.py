@@ -142,7 +142,7 @@ class Dispatcher:
             task = self._loop.create_task(self._connection(queue))
             self._connections.add(task)
             task.add_done_callback(self._ended)
-        self._queues.sleep(queue)
+        self._queues.sleep(queue, now)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -170,9 +170,7 @@ class Dispatcher:
         except Moved:
             self._requeue(queue)
         finally:
-            if stands:
-                queue.connections -= 1
-            else:
+            if not stands:
                 queue.connecting -= 1
             queue.emptied(self._clock())
             self.touch(queue)
@@ -190,12 +188,21 @@ class Dispatcher:
                 else:
                     return
         finally:
-            await sender.quit()
+            # The next connection need not wait for the end of this one.
+            queue.connections -= 1
+            queue.leaving += 1
+            self.touch(queue)
+            try:
+                await sender.quit()
+            finally:
+                queue.leaving -= 1
 
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
-        if queue.deferred:
-            self.touch(queue)  # so that the time of the first one is known
+        if queue.next_time() is not None:
+            self.touch(
+                queue
+            )  # so that the time of the first deferred one is known, and none is left that was not taken
         waiting = self._idle.setdefault(queue, [])
         future: asyncio.Future[bool] = self._loop.create_future()
         waiting.append(future)

@@ -52,6 +52,8 @@ class DeliveryQueue:
         self.connections = 0
         self._bound = 0
         self._bound_until = 0.0
+        self.leaving = 0
+        """Connections that take no more messages and have not yet ended."""
         self.empty_since = now
         self.sent = 0
         """Messages handed over since the queue was made."""
@@ -81,7 +83,7 @@ class DeliveryQueue:
     @property
     def idle(self) -> bool:
         """Whether nothing waits, is in hand, or holds a connection."""
-        return not len(self) and not self.connections and not self.connecting
+        return not len(self) and not (self.connections or self.connecting or self.leaving)
 
     def status(self, now: float) -> QueueStatus:
         """What it does now."""
@@ -181,7 +183,7 @@ class DeliveryQueue:
             most = min(most, max(1, self._bound))
         ready = self.ready(now)
         open_now = self.connections + self.connecting
-        return max(0, min(most, -(-ready // ITEMS_PER_CONNECTION)) - open_now) if ready else 0
+        return max(0, min(most - self.leaving, -(-ready // ITEMS_PER_CONNECTION)) - open_now) if ready else 0
 
     def next_time(self) -> float | None:
         """When `wanted` may become more than 0 by itself; None when only something new can make it so."""
