@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.settling import Happened
 from gatepost.transport.message import Envelope, Recipient, RecipientState
-from gatepost.transport.ports import BodyReader
+from gatepost.transport.ports import BodyReader, ContentDamaged
 from gatepost.transport.queues.delivery_queue import DeliveryQueue, QueueStatus
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -55,6 +56,10 @@ class MemorySpool:
         self.removed: list[int] = []
         self.updated: list[int] = []
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
+        self.quarantined: list[tuple[int, str]] = []
+        self.held: list[int] = []
+        """In hand at this moment."""
 
     async def envelope(self, number: int) -> Envelope:
         await asyncio.sleep(0)
@@ -63,10 +68,22 @@ class MemorySpool:
     async def body(self, number: int) -> BodyReader:
         if number in self.unreadable:
             raise OSError("input/output error")
+        if number in self.damaged:
+            raise ContentDamaged("not as it was written")
         return Body()
 
     async def update(self, number: int, _envelope: Envelope) -> None:
         self.updated.append(number)
+
+    async def quarantine(self, number: int, reason: str) -> None:
+        self.quarantined.append((number, reason))
+        del self.kept[number]
+
+    @contextlib.contextmanager
+    def in_hand(self, number: int) -> Iterator[None]:
+        self.held.append(number)
+        yield
+        self.held.remove(number)
 
     async def remove(self, number: int) -> None:
         self.removed.append(number)
@@ -123,6 +140,7 @@ class Stage:
         self.leaving: asyncio.Event | None = None
         """When there is one, connections end only after it."""
         self.connects = 0
+        self.servers: list[Server] = []
         self.refuse: Exception | None = None
         self.addresses = ["192.0.2.1"]
         self.reports: list[tuple[int, Happened]] = []
@@ -150,7 +168,8 @@ class Stage:
         await asyncio.sleep(0)
         if self.refuse is not None:
             raise self.refuse
-        return Server(self, self.addresses[self.connects % len(self.addresses)])
+        self.servers.append(Server(self, self.addresses[self.connects % len(self.addresses)]))
+        return self.servers[-1]
 
     def queue(self, number: int, recipients: int = 1, hop: NextHop = HOP, **fields: Any) -> Item:
         envelope = Envelope(
@@ -299,6 +318,30 @@ async def test_a_next_hop_that_cannot_be_reached_is_tried_at_its_time(stage: Sta
     assert queue.failures == 0
 
 
+async def test_a_next_hop_that_refuses_one_connection_more_goes_on_with_those_it_has(stage: Stage) -> None:
+    """Feedback: 421 to the third connection does not put the whole queue off."""
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(40):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 2)
+    stage.refuse = NotReached("421 4.7.0 Too many connections", stage.now + 60)
+    for number in range(40, 100):
+        stage.queue(number)
+    await stage.until(lambda: stage.connects >= 3)
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 100)
+    queue = stage.queues.get(HOP)
+    assert queue is not None
+    assert queue.retry_at == 0.0
+    assert stage.connects <= 6
+
+
 async def test_a_hundred_thousand_for_a_dead_site_cost_others_nothing(stage: Stage) -> None:
     """One attempt for all of them; another domain's message is sent at once."""
     stage.refuse = NotReached("timed out", stage.now + 600)
@@ -402,6 +445,8 @@ async def test_a_failure_for_good_of_the_whole_next_hop_is_reported(stage: Stage
     await stage.until(lambda: sorted(stage.spool.removed) == [7, 8])
     assert sorted(stage.reports) == [(7, [(0, Fate.FAILED)]), (8, [(0, Fate.FAILED)])]
     assert stage.queues.get(HOP).idle  # type: ignore[union-attr]
+    stage.queue(9)
+    await stage.until(lambda: sorted(stage.spool.removed) == [7, 8, 9])
 
 
 async def test_a_message_expires_in_a_queue_that_is_in_retry(stage: Stage) -> None:
@@ -517,3 +562,121 @@ async def test_at_the_end_a_message_that_hangs_is_cut_off_and_stays(stage: Stage
     await stage.dispatcher.end(0.05)
     assert stage.spool.removed == []
     assert 7 in stage.spool.kept
+
+
+async def test_a_message_is_in_hand_while_it_is_worked_on_and_not_while_a_server_is_waited_for(stage: Stage) -> None:
+    """What it waits for may take minutes, and a process that ends meanwhile did not die of it (poison messages)."""
+    gate = asyncio.Event()
+    during: list[list[int]] = []
+
+    async def slow(number: int, places: tuple[int, ...]) -> Sent:
+        during.append(list(stage.spool.held))
+        await gate.wait()
+        during.append(list(stage.spool.held))
+        return ok(number, places)
+
+    stage.say = slow
+    stage.queue(7)
+    await stage.until(lambda: during)
+    assert stage.spool.held == []
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert during == [[7], [7]]
+
+
+async def test_a_damaged_content_is_put_aside_and_the_connection_goes_on(stage: Stage) -> None:
+    stage.spool.damaged.add(1)
+    stage.queue(1)
+    stage.queue(2)
+    await stage.until(lambda: stage.spool.removed == [2])
+    assert stage.spool.quarantined == [(1, "not as it was written")]
+    [event] = [call for call in stage.log.calls if call.args == ("message.quarantined",)]
+    assert (event.kwargs["message"], event.kwargs["sender"]) == (1, "a@contoso.com")
+    assert stage.connects == 1
+    assert sum(len(queue) for queue in stage.queues) == 0
+
+
+async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_the_message(stage: Stage) -> None:
+    stage.queue(1)
+    await stage.until(lambda: stage.spool.removed == [1])
+    [server] = stage.servers
+    read = stage.spool.body
+
+    async def ends(number: int) -> BodyReader:
+        server.usable = False
+        return await read(number)
+
+    stage.spool.body = ends  # type: ignore[method-assign]
+    item = stage.queue(2)
+    await stage.until(lambda: stage.quits == 1)
+    stage.spool.body = read  # type: ignore[method-assign]
+    await stage.until(lambda: stage.spool.removed == [1, 2])
+    assert item.attempts == 0
+    assert stage.connects == 2
+
+
+async def test_a_report_is_on_disk_before_what_it_is_about(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill -9 in between: the report may be made twice, but is never lost."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    stage.refuse = NotReached("refused", stage.now + 10 * 86400)
+    stage.queue(7)
+    await stage.until(lambda: stage.queues.get(HOP).last_error)  # type: ignore[union-attr]
+    stage.now += stage.settings.delay_notification
+    await begun.wait()
+    await asyncio.sleep(0.02)
+    assert stage.spool.updated == []
+    gate.set()
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert stage.reports == [(7, [(0, Fate.DELAYED)])]
+    assert stage.spool.kept[7].recipients[0].delay_told
+
+
+async def test_another_part_of_the_message_does_not_keep_what_is_not_yet_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parts share one envelope: the delivered one must not write the failure of the other down too early."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    delivered = asyncio.Event()
+
+    async def say(number: int, places: tuple[int, ...]) -> Sent:
+        if places == (0,):
+            return Sent((Answer(0, FAILED, "550 5.1.1 Who?"),))
+        await begun.wait()
+        delivered.set()
+        return ok(number, places)
+
+    stage.say = say
+    item = stage.queue(7, recipients=2)
+    item.recipients = (0,)
+    other = Item(7, (1,), 1, item.expires, item.attend)
+    stage.dispatcher.touch(stage.queues.add(OTHER, other, stage.now))
+    await delivered.wait()
+    await stage.until(lambda: stage.settler.delivered == 1)
+    await asyncio.sleep(0.02)
+    assert (stage.spool.updated, stage.spool.removed) == ([], [])
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert stage.reports == [(7, [(0, Fate.FAILED)])]
+
+
+async def test_words_of_ours_name_no_server(stage: Stage) -> None:
+    stage.say = lambda _number, _places: Sent(
+        (Answer(0, WAITING, "450 4.2.0 Later"), Answer(1, WAITING, "4.4.2 connection lost", ours=True))
+    )
+    stage.queue(7, recipients=2)
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert [each.server for each in stage.spool.kept[7].recipients] == ["mx.example.net [192.0.2.1]", ""]

@@ -79,8 +79,10 @@ class Postfix(ServerProcess):
 class SmtpSink(ServerProcess):
     """Takes every message and keeps it: `messages`, with lines `X-Mail-Args` and `X-Rcpt-Args` on top."""
 
-    def __init__(self, directory: Path, address: str, port: int, name: str = "sink") -> None:
-        """Raises `ServerMissing`."""
+    def __init__(
+        self, directory: Path, address: str, port: int, name: str = "sink", options: Sequence[str] = ()
+    ) -> None:
+        """`options` are more of `smtp-sink`'s. Raises `ServerMissing`."""
         program = require_program("smtp-sink", PACKAGES)
         directory.mkdir(parents=True, exist_ok=True)
         # `smtp-sink` gives up its rights before it writes, and tests' own directories are nobody else's to enter.
@@ -89,7 +91,8 @@ class SmtpSink(ServerProcess):
         if os.geteuid() == 0:
             shutil.chown(self.kept, SINK_ACCOUNT)
             account = ["-u", SINK_ACCOUNT]
-        argv = [program, *account, "-d", f"{self.kept}/%H%M%S.", f"{address}:{port}", str(SINK_BACKLOG)]
+        host = f"[{address}]" if ":" in address else address
+        argv = [program, *account, *options, "-d", f"{self.kept}/%H%M%S.", f"{host}:{port}", str(SINK_BACKLOG)]
         super().__init__(name, argv, directory, [(address, port)])
         self.address: Address = (address, port)
 

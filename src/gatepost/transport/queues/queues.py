@@ -52,6 +52,8 @@ class Queues:
         """Queue an item for a next hop."""
         queue = self.queue(next_hop, now)
         queue.add(item, now)
+        if item.due <= now:  # not one that comes back to where it was
+            queue.incoming.count(now)
         self.touch(queue)
         return queue
 

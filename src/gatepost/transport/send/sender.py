@@ -116,7 +116,7 @@ class SmtpSender(SmtpConnection):
         try:
             head = await anext(chunks, b"") if in_memory is None else in_memory
             whole = len(head) >= body.size
-            plan = make_plan(envelope, recipients, extensions, head, whole=whole, verified=self.verified)
+            plan = make_plan(envelope, recipients, extensions, head, body.size, whole=whole, verified=self.verified)
             for recipient, reply in plan.refused:
                 outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, reply, ours=True)
             finished, refusal = await self._transact(plan, head, chunks, body.size)
