@@ -135,9 +135,12 @@ def measure_transport(wish: argparse.Namespace, results: Results) -> None:
         size = ["--quick", "--only", "relay"] if wish.quick else ["--repeat", str(wish.repeat)]
         command = [sys.executable, str(HERE / "transport.py"), "--python", wish.python, "--json", str(figures), *size]
         try:
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=TRANSPORT_SECONDS)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as fault:
-            results.faults.append(f"transport: {fault}\n{fault.stdout or ''}")
+            done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=TRANSPORT_SECONDS)
+        except subprocess.TimeoutExpired as fault:
+            results.faults.append(f"transport: {fault}")
+            return
+        if done.returncode:
+            results.faults.append(f"transport: {done.stdout}")
             return
         results.transport = json.loads(figures.read_text())
         results.transport_table = done.stdout
