@@ -58,7 +58,7 @@ class MailClientLeg(asyncio.Protocol):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
     __slots__ = (
-        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proxy",
+        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proof", "_proxy",
         "_reach", "_reason", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
         "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
     )  # fmt: skip
@@ -75,6 +75,8 @@ class MailClientLeg(asyncio.Protocol):
         self._notes: list[str] = []
         """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = "no sign-in"
+        self._proof = b""
+        """What the password that was right is remembered by."""
         self._reach: MailReach | None = None
         """The sign-in that is on its way to the mailbox server."""
         self._reason = ""
@@ -231,6 +233,7 @@ class MailClientLeg(asyncio.Protocol):
                 self._refuse(Refusal.WRONG_CREDENTIALS, "another authorization identity")
                 return
             self._user = user.name
+            self._proof = result.proof
             self.phase = Phase.CONNECTING
             self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
@@ -442,6 +445,8 @@ class MailClientLeg(asyncio.Protocol):
             self._reach = None
         door.admission.leave(self._address[0], settled=self._settled)
         relay = self.relay
+        if relay is not None:
+            door.sign_in.still_right(self._user, self._proof)
         carried_from = self.carry_over.servers if self.carry_over is not None else []
         self.carry_over = None
         fields: dict[str, Any] = {
