@@ -6,8 +6,8 @@
     user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
-password), for all workers of the front end (`directory.remembered`). A changed password changes the stored hash, so an old success can never match again, nor one of another user
-(field cases 67 and 68). What is wrong is not remembered.
+password), for all workers of the front end (`directory.remembered`). A changed password changes the stored hash, so an
+old success can never match again, nor one of another user (field cases 67 and 68). What is wrong is not remembered.
 
 Unknown user, disabled user, a name that cannot exist and a wrong password do the same work and give the same verdict.
 A master user's form (`user*master`) means nothing here: it is a name that nobody has.

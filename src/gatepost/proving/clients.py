@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gatepost.proving.connection import Address, Connection, Ended
+from gatepost.proving.connection import ANSWER_SECONDS, Address, Connection, Ended, Signal
 from gatepost.proving.history import Event, Kind, What
 
 BACK_SECONDS = 0.2
@@ -58,15 +58,15 @@ class Script(ABC):
         self.tls = tls
         self._note = note
         self.number = 0
-        self.poked = asyncio.Event()
+        self.poked = Signal()
         self.old = ""
         """The server that the database has left, by the last poke."""
-        self.stopping = asyncio.Event()
+        self.stopping = Signal()
         self.chance = random.Random(task.name)  # noqa: S311 - jitter
 
-    def note(self, what: What, server: str = "", detail: str = "") -> None:
+    def note(self, what: What, server: str = "", detail: str = "", asked: float = 0.0) -> None:
         """Write down."""
-        self._note(Event(time.monotonic(), self.task.name, what.value, self.number, server, detail))
+        self._note(Event(time.monotonic(), self.task.name, what.value, self.number, server, detail, asked))
 
     def poke(self, old: str) -> None:
         """Act now."""
@@ -102,9 +102,7 @@ class Script(ABC):
 
     async def pause(self, seconds: float, *, pokes: bool = True) -> None:
         """Wait, less when poked (if `pokes`) or stopped."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await (self.poked if pokes else self.stopping).wait()
+        await (self.poked if pokes else self.stopping).wait(seconds)
         if pokes and self.poked.is_set() and not self.stopping.is_set():
             self.poked.clear()
             await self.pause(self.chance.uniform(0, POKE_SECONDS), pokes=False)
@@ -112,11 +110,10 @@ class Script(ABC):
     async def rest(self, connection: Connection, seconds: float, *, pokes: bool = True) -> None:
         """As `pause`, with an open connection, whose end is noticed at once as programs do. Raises `Ended`."""
         event = self.poked if pokes else self.stopping
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while (line := await connection.line_or(event)) is not None:
-                    if line.startswith(b"* BYE") or not line.startswith(b"* "):
-                        raise Ended(line.decode(errors="replace"))
+        deadline = asyncio.get_running_loop().time() + seconds
+        while (line := await connection.line_or(event, deadline - asyncio.get_running_loop().time())) is not None:
+            if line.startswith(b"* BYE") or not line.startswith(b"* "):
+                raise Ended(line.decode(errors="replace"))
         if pokes and self.poked.is_set() and not self.stopping.is_set():
             self.poked.clear()
             await self.rest(connection, self.chance.uniform(0, POKE_SECONDS), pokes=False)
@@ -187,13 +184,14 @@ class Imap(Script):
 
     async def where(self, connection: Connection) -> str | None:
         """Ask who answers, which is written down as a success; None when it is refused."""
+        asked = time.monotonic()
         answer, lines = await self.command(connection, "ID NIL")
         if not answer.startswith(b"OK"):
             self.refused(answer)
             return None
         words = next((line for line in lines if line.startswith(b"* ID ")), b"").split(b'"')
         server = words[3].decode() if len(words) > 3 else ""
-        self.note(What.OK, server)
+        self.note(What.OK, server, asked=asked)
         return server
 
 
@@ -317,13 +315,14 @@ class Http(Script):
     async def session(self, connection: Connection) -> bool:
         """As `Script.session`."""
         while not self.stopping.is_set():
+            asked = time.monotonic()
             status, headers, body = await self.request(connection, "GET", "/owa")
             if not self.judge(status, body):
                 return True
             server = ""
             with suppress(ValueError):
                 server = str(json.loads(body).get("mailbox_server", ""))
-            self.note(What.OK, server)
+            self.note(What.OK, server, asked=asked)
             await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
             if headers.get("connection", "").lower() == "close":
                 return False
@@ -354,20 +353,17 @@ class Http(Script):
         while line := await connection.line():
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
-        async with asyncio.timeout(30):
-            try:
-                content = await connection.reader.readexactly(int(headers.get("content-length", "0")))
-            except (OSError, asyncio.IncompleteReadError) as fault:
-                raise Ended(type(fault).__name__) from fault
+        content = await connection.octets(int(headers.get("content-length", "0")), ANSWER_SECONDS)
         return int(status_line.split()[1]), headers, content
 
     async def _first_line(self, connection: Connection, seconds: float) -> bytes:
         if not seconds:
             return await connection.line()
-        async with asyncio.timeout(seconds):
-            line = await connection.line_or(self.stopping)
+        line = await connection.line_or(self.stopping, seconds)
         if line is None:
-            raise Ended("stopped")
+            if self.stopping.is_set():
+                raise Ended("stopped")
+            raise TimeoutError
         return line
 
 
@@ -379,10 +375,11 @@ class HttpPoll(Http):
         query = f"User={self.task.user}&DeviceId={self.task.name.replace('_', '')}&DeviceType=Proving"
         while not self.stopping.is_set():
             path = f"/Microsoft-Server-ActiveSync?Cmd=FolderSync&{query}"
+            asked = time.monotonic()
             status, headers, body = await self.request(connection, "POST", path, b"\x03\x01\x6a\x00")
             if not self.judge(status, body):
                 return True
-            self.note(What.OK, headers.get("x-lab-server", ""))
+            self.note(What.OK, headers.get("x-lab-server", ""), asked=asked)
             ping = b"\x03\x01\x6a\x00\x00\x0d\x45\x48\x03%d\x00\x01\x01" % HEARTBEAT_SECONDS
             path = path.replace("FolderSync", "Ping")
             try:
