@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
+from hypothesis import settings
+
+EXAMPLES = 40
+"""Of each property that does not say another number: every run draws others, and `make test` is run often.
+
+`pytest --hypothesis-profile=thorough` draws more.
+"""
+
+settings.register_profile("quick", settings(), max_examples=EXAMPLES)
+settings.register_profile("thorough", settings(), max_examples=20 * EXAMPLES)
+settings.load_profile("quick")
 
 
 def pytest_asyncio_loop_factories(
@@ -14,3 +26,13 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """One factory, so that no test runs twice."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_finish() -> None:
+    """What all modules and thousands of collected tests are made of stays: the collector need not look at it again.
+
+    A tenth of the suite's processor time, else; the thresholds are those of a worker.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
