@@ -32,6 +32,7 @@ A test that stops or moves things takes its own `start_front_door`, never the sh
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -59,6 +60,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """A socket that a test has dropped without closing it is that test's fault, not of whoever is collected with it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
