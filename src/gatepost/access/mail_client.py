@@ -59,8 +59,8 @@ class MailClientLeg(asyncio.Protocol):
 
     __slots__ = (
         "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proof",
-        "_proxy", "_reach", "_reason", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport", "_user",
-        "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
+        "_proxy", "_reach", "_reason", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport",
+        "_user", "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
     )  # fmt: skip
 
     def __init__(self, door: MailDoor, *, tls: bool, starttls: bool, proxy: ProxyHeader | None) -> None:
