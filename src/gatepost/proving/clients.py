@@ -28,7 +28,8 @@ LATER_SECONDS = 0.5
 POKE_SECONDS = 0.5
 """Over which clients act after a poke."""
 LOOK_SECONDS = 0.3
-"""A client that the old server still answered asks again after so long."""
+"""A client that the old server still answered asks again after so long, or after a quarter of the time that has passed
+since the poke: who waits for long must not be what everybody waits for."""
 HEARTBEAT_SECONDS = 60
 """A long poll."""
 TEMPORARY = (b"[UNAVAILABLE]", b"[INUSE]", b"[LIMIT]", b"[SYS/TEMP]", b"[IN-USE]", b"[LOGIN-DELAY]", b"[ALERT]")
@@ -61,6 +62,7 @@ class Script(ABC):
         self.poked = Signal()
         self.old = ""
         """The server that the database has left, by the last poke."""
+        self.poked_at = 0.0
         self.stopping = Signal()
         self.chance = random.Random(task.name)  # noqa: S311 - jitter
 
@@ -71,7 +73,12 @@ class Script(ABC):
     def poke(self, old: str) -> None:
         """Act now."""
         self.old = old
+        self.poked_at = time.monotonic()
         self.poked.set()
+
+    def look(self) -> float:
+        """Seconds until the next question whether it is the new server that answers."""
+        return max(LOOK_SECONDS, (time.monotonic() - self.poked_at) / 4)
 
     def stop(self) -> None:
         """End after what is under way."""
@@ -220,7 +227,7 @@ class ImapIdle(Imap):
                 self.refused(answer)
                 return True
             if await self.where(connection) == self.old and self.old:
-                await self.rest(connection, LOOK_SECONDS, pokes=False)
+                await self.rest(connection, self.look(), pokes=False)
                 self.poked.set()
         connection.send(b"z LOGOUT\r\n")
         return False
@@ -243,7 +250,7 @@ class ImapBusy(Imap):
             server = await self.where(connection)
             if server is None:
                 return True
-            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
+            await self.rest(connection, self.look() if server == self.old else self.task.think_seconds)
         connection.send(b"z LOGOUT\r\n")
         return False
 
@@ -323,7 +330,7 @@ class Http(Script):
             with suppress(ValueError):
                 server = str(json.loads(body).get("mailbox_server", ""))
             self.note(What.OK, server, asked=asked)
-            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
+            await self.rest(connection, self.look() if server == self.old else self.task.think_seconds)
             if headers.get("connection", "").lower() == "close":
                 return False
         return False
