@@ -194,9 +194,11 @@ class CarryOver:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + BOUNDARY_SECONDS
-        while (reason := self._refusal()) in (BUSY, SLOW) and not leg.transport.is_closing() and loop.time() < deadline:
+        while loop.time() < deadline and not leg.transport.is_closing():
+            if self._refusal() not in (BUSY, SLOW):
+                break
             await asyncio.sleep(LOOK_SECONDS)
-        return reason
+        return self._refusal()
 
     def _server_leg(self, target: Target, epoch: int) -> MailServerLeg | None:
         door = self._door

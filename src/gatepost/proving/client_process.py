@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 import uvloop
 
-from gatepost.proving.clients import SCRIPTS, Script, Task
+from gatepost.proving.clients import ImapBusy, ImapIdle, Pop3, Script, Task
 from gatepost.proving.connection import Address
-from gatepost.proving.history import Event
+from gatepost.proving.history import Event, Kind
+from gatepost.proving.http_clients import Http, HttpPoll
 from gatepost.proving.machine import raise_open_files
 
 COLLECTED_OBJECTS = 50_000
@@ -27,6 +28,14 @@ COLLECTED_OBJECTS = 50_000
 STOP_SECONDS = 5.0
 """For what is under way when told to stop."""
 
+
+SCRIPTS: dict[str, type[Script]] = {
+    Kind.IMAP_IDLE: ImapIdle,
+    Kind.IMAP_BUSY: ImapBusy,
+    Kind.POP3: Pop3,
+    Kind.HTTP: Http,
+    Kind.HTTP_POLL: HttpPoll,
+}
 
 _encode = msgspec.json.Encoder().encode
 

@@ -7,14 +7,45 @@ those that have ended is counted at their parent once it has taken note of them.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+LEAST_SECONDS = 0.1
+"""Parts that used less are not told of."""
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 """Seconds in one unit of the kernel's figures."""
+
+
+class Reading(NamedTuple):
+    """What had been used at one moment."""
+
+    at: float
+    machine: float
+    """Seconds of all processors together, by whoever."""
+    parts: dict[str, float]
+
+
+def read(sessions: Mapping[int, str]) -> Reading:
+    """Now, of these sessions by their ids."""
+    return Reading(time.monotonic(), machine_seconds(), used(sessions))
+
+
+def between(first: Reading, last: Reading, clients: int) -> dict[str, Any]:
+    """What was used from one reading to another, and of that a client's share."""
+    parts = {name: seconds - first.parts.get(name, 0.0) for name, seconds in last.parts.items()}
+    total = sum(parts.values())
+    most = sorted(parts.items(), key=lambda part: -part[1])
+    return {
+        "seconds": round(last.at - first.at, 2),
+        "machine_seconds": round(last.machine - first.machine, 2),
+        "proving_seconds": round(total, 2),
+        "milliseconds_per_session": round(1000 * total / clients, 2) if clients else None,
+        "parts": {name: round(seconds, 2) for name, seconds in most if seconds >= LEAST_SECONDS},
+    }
 
 
 class Used(NamedTuple):

@@ -26,7 +26,7 @@ from gatepost.configuration.settings import FrontEnd
 from gatepost.lab import figure
 from gatepost.lab.fleet import Fleet, Variant
 from gatepost.lab.servers.dovecot import Dovecot
-from gatepost.proving import machine
+from gatepost.proving import machine, processors
 from gatepost.proving.clients import Task
 from gatepost.proving.history import Client, Event, History, Moved, What, evaluate, missed_goals, summary
 from gatepost.proving.plan import FRONTS, MAILBOX_SETTINGS, ramp, shares, tasks, users
@@ -84,6 +84,11 @@ class Clients:
         reader.start()
         self._processes.append(process)
         self._readers.append(reader)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of their processes."""
+        return [process.pid for process in self._processes]
 
     def _read(self, lines: IO[bytes]) -> None:
         decode = msgspec.json.Decoder(Event).decode
@@ -215,7 +220,11 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             time.sleep(seconds)
             watcher = Watcher(fleet, clients)
             during = machine.load()
+            whose = {process.pid: process.name for process in fleet.processes}
+            whose |= dict.fromkeys(clients.pids, "clients") | {os.getsid(0): "proving"}
+            first = processors.read(whose)
             moves, connected = _kill(fleet, clients, watcher, say) if kill else _planned(fleet, clients, watcher, say)
+            used = processors.between(first, processors.read(whose), total)
             time.sleep(seconds)
             watcher.close()
             during = max(during, machine.load(), key=lambda found: found["load_1m"])
@@ -223,7 +232,7 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             history = History(
                 clients.clients, clients.events, moves, stored(directory / "shared-mail"), connected, _sign_ins(fleet)
             )
-    return _report(history, sessions, {"before": before, "during": during}, kill=kill)
+    return _report(history, sessions, {"before": before, "during": during, "processors": used}, kill=kill)
 
 
 def _report(history: History, sessions: int, loads: dict[str, Any], *, kill: bool) -> dict[str, Any]:
