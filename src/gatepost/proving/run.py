@@ -278,10 +278,7 @@ def _planned(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tupl
         seen = watcher.wait(database, began, 5.0)
         if seen is None:
             raise ClientsFailed(f"the registry never had {database} on {B}")
-        listed = _listed(front_end, database)
-        while listed and time.monotonic() < seen.at + FENCE_SECONDS:
-            time.sleep(LIST_SECONDS)
-            listed = _listed(front_end, database)
+        listed = _listed(front_end, database, seen.at + FENCE_SECONDS)
         fence = time.monotonic()
         say(f"{database}: {listed} sessions are at {A}, {fence - seen.at:.1f} s after {B} was active")
         moves.append(Moved(database, A, B, seen.at, fence, listed_left=listed))
@@ -307,16 +304,25 @@ def _kill(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[l
         moves.append(Moved(database, A, seen.server, seen.at, killed_at=began))
     for move in moves:
         _back(clients, move.database, move.active_at, say)
-    moves = [replace(move, listed_left=_listed(front_end, move.database)) for move in moves]
+    moves = [replace(move, listed_left=_listed(front_end, move.database, 0.0)) for move in moves]
     return moves, _connected(fleet)
 
 
-def _listed(front_end: FrontEnd, database: str) -> int:
-    """Sessions of a database that the front ends list at the old server. Raises `ClientsFailed` when one is silent."""
-    found = sessions_at(front_end, database, A, limit=1)
-    if not found.is_whole:
-        raise ClientsFailed(f"not every front end said who is connected: {found.silent}")
-    return found.total
+def _listed(front_end: FrontEnd, database: str, until: float) -> int:
+    """Sessions of a database that the front ends list at the old server: none, or how many are left at `until`.
+
+    A worker that has its hands full may not answer in time; it is asked again. Raises `ClientsFailed` when one stays
+    silent.
+    """
+    silent_at = max(until, time.monotonic()) + BACK_SECONDS
+    while True:
+        found = sessions_at(front_end, database, A, limit=1)
+        now = time.monotonic()
+        if found.is_whole and (not found.total or now > until):
+            return found.total
+        if now > silent_at:
+            raise ClientsFailed(f"not every front end said who is connected: {found.lines()}")
+        time.sleep(LIST_SECONDS)
 
 
 def fleet_front_end(fleet: Fleet) -> FrontEnd:
