@@ -13,6 +13,9 @@ from gatepost.proving.history import What
 
 HEARTBEAT_SECONDS = 60
 """A long poll."""
+PATIENCE_SECONDS = 1.5
+"""After a poke: who is still in a long poll then looks for mail on another connection. One begun as the database
+moved waits at the new server already, and says nothing until its end."""
 
 
 class Http(Script):
@@ -67,12 +70,21 @@ class Http(Script):
     async def _first_line(self, connection: Connection, seconds: float) -> bytes:
         if not seconds:
             return await connection.line()
-        line = await connection.line_or(self.stopping, seconds)
+        line = await connection.line_or(self.poked, seconds)
+        if line is None and self.poked.is_set() and not self.stopping.is_set():
+            self.poked.clear()
+            line = await connection.line_or(self.stopping, PATIENCE_SECONDS)
+            if line is None and not self.stopping.is_set():
+                raise _Impatient
         if line is None:
             if self.stopping.is_set():
                 raise Ended("stopped")
             raise TimeoutError
         return line
+
+
+class _Impatient(Exception):
+    """The user of a phone looks for mail, whatever it waits for."""
 
 
 class HttpPoll(Http):
@@ -92,6 +104,8 @@ class HttpPoll(Http):
             path = path.replace("FolderSync", "Ping")
             try:
                 status, headers, body = await self.request(connection, "POST", path, ping, 2 * HEARTBEAT_SECONDS)
+            except _Impatient:
+                return False
             except Ended:
                 if self.stopping.is_set():
                     return False
