@@ -45,7 +45,7 @@ from gatepost.organization.model import (
     class_of_service,
 )
 from gatepost.routing.decision import ActiveCopy, Decision, Mailbox
-from gatepost.service.worker import GC_THRESHOLDS
+from gatepost.service.serving import GC_THRESHOLDS
 
 GOAL = 100_000
 """Decisions a second of one core."""

@@ -243,3 +243,20 @@ def test_the_time_until_all_workers_know_of_a_move_is_measured(tmp_path: Path) -
     for name in measured:
         assert found[name]["known_max"] < 2000
         assert found[name]["call_p50"] > 0
+
+
+def test_what_it_costs_to_keep_messages_is_measured(tmp_path: Path) -> None:
+    """Few messages are no measurement; that each was on disk and all of a restart were read is what is seen here."""
+    figures = tmp_path / "figures.json"
+    words = ["--sizes", "5000,100000", "--writers", "1,5", "--queued", "0,1000", "--seconds", "0.1"]
+    script = BENCHMARKS / "spool.py"
+    done = subprocess.run(
+        [sys.executable, script, *words, "--directory", tmp_path, "--json", figures],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    found = json.loads(figures.read_text())
+    assert found["100000_bytes_5_writers"]["per_second"] > 0
+    assert found["queued"]["1000"]["messages"] == 1000

@@ -1,6 +1,7 @@
 """The access layer of one worker: every listener and every session of it.
 
-sockets ──► Listener ──► MailDoor (imap, pop3) ──► MailClientLeg ──► Relay
+sockets ──► Listener ──► MailDoor (imap, pop3, submission) ──► MailClientLeg ──► Relay
+                    ├──► SmtpDoor (smtp) ──► SmtpClientLeg ──► Relay
                     └──► HttpDoor (https, http) ──► HttpClientLeg
 what all share: SignInService, Router, Admission, Parking, SignInTurns, TLS contexts, log
 """
@@ -26,6 +27,7 @@ from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.access.sign_in_turns import SignInTurns
+from gatepost.access.smtp_door import SmtpDoor
 from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
@@ -33,7 +35,12 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import PEER, Endpoint, Protocol, TlsMode
 from gatepost.sharedstate.port import SharedState
 
-ALPN = {Protocol.IMAP: "imap", Protocol.POP3: "pop3", Protocol.HTTPS: "http/1.1"}
+ALPN = {
+    Protocol.IMAP: "imap",
+    Protocol.POP3: "pop3",
+    Protocol.SUBMISSION: "smtp",
+    Protocol.HTTPS: "http/1.1",
+}
 """Names that a listener agrees on, so that bytes of one protocol find no other behind TLS (field case 93)."""
 
 BREATH = 500
@@ -61,9 +68,7 @@ class FrontDoor:
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
-        self._tls = (
-            {p: Reloadable(server_context(front_end, ALPN[p])) for p in Protocol} if front_end.certificate else {}
-        )
+        self._tls = {p: Reloadable(server_context(front_end, ALPN[p])) for p in ALPN} if front_end.certificate else {}
         self._peer_tls = Reloadable(peer_server_context(front_end.peer_keys)) if front_end.peer_keys else None
         self.health = HealthService(loop, configuration, contexts, log)
         self._parking = parking = Parking(loop, router.view, limits.parked)
@@ -73,10 +78,11 @@ class FrontDoor:
             protocol: MailDoor(
                 protocol, configuration, sign_in, router, self._admission, contexts, log, self.health, parking, turns
             )
-            for protocol in (Protocol.IMAP, Protocol.POP3)
+            for protocol in (Protocol.IMAP, Protocol.POP3, Protocol.SUBMISSION)
         }
         for protocol, door in self._mail.items():
             door.starttls = self._tls.get(protocol)
+        self._smtp = SmtpDoor(configuration, router, self._admission, contexts, log, self.health)
         self._http = HttpDoor(
             configuration,
             loop,
@@ -111,7 +117,7 @@ class FrontDoor:
     def reload(self, configuration: Configuration) -> None:
         """New certificate, settings and organization, for whoever comes from now on. Sessions stay as they are."""
         front_end = configuration.front_end
-        fresh = {p: server_context(front_end, ALPN[p]) for p in Protocol} if front_end.certificate else {}
+        fresh = {p: server_context(front_end, ALPN[p]) for p in ALPN} if front_end.certificate else {}
         for_peers = peer_server_context(front_end.peer_keys) if front_end.peer_keys else None
         self._configuration = configuration
         for protocol, context in fresh.items():
@@ -128,6 +134,7 @@ class FrontDoor:
         for protocol, door in self._mail.items():
             door.reload(configuration, contexts)
             door.starttls = self._tls.get(protocol)
+        self._smtp.reload(configuration, contexts)
         self._http.reload(configuration, contexts)
         limits = front_end.limits
         self._admission.set_limits(limits.unauthenticated_per_address, limits.sessions)
@@ -224,6 +231,7 @@ class FrontDoor:
         parking, turns = self._parking, self._turns
         return (
             self._http.counters()
+            | self._smtp.counters()
             | self.health.counters()
             | {
                 "parked": len(parking),
@@ -235,8 +243,8 @@ class FrontDoor:
             }
         )
 
-    def _doors(self) -> list[MailDoor | HttpDoor]:
-        return [*self._mail.values(), self._http]
+    def _doors(self) -> list[MailDoor | SmtpDoor | HttpDoor]:
+        return [*self._mail.values(), self._smtp, self._http]
 
     def _endpoint(self, name: str) -> Endpoint:
         return next(e for e in self._configuration.server.endpoints if e.name == name)
@@ -275,6 +283,8 @@ class FrontDoor:
         implicit = endpoint.tls is TlsMode.IMPLICIT
         if endpoint.protocol is Protocol.HTTPS:
             return lambda proxy: self._http.protocol(tls=implicit, proxy=proxy)
+        if endpoint.protocol is Protocol.SMTP:
+            return self._smtp.factory()
         door = self._mail[endpoint.protocol]
         return door.factory(tls=implicit, starttls=endpoint.tls is TlsMode.STARTTLS)
 

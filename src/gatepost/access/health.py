@@ -34,9 +34,6 @@ JITTER = 0.2
 """By this part of the interval probes come earlier or later, so that workers and front ends do not march in step."""
 
 
-_MAIL = frozenset({Protocol.IMAP.value, Protocol.POP3.value})
-
-
 class Contexts(Port):
     """Verified TLS contexts (`access.tls.ClientContexts`)."""
 
@@ -76,7 +73,7 @@ class _Watched:
 class HealthService:
     """The health of all servers as one worker sees it. Servers and services by their names.
 
-    A service is `imap`, `pop3`, `https`, or the word of an HTTP service such as `owa`.
+    A service is `imap`, `pop3`, `submission`, `smtp`, `https`, or the word of an HTTP service such as `owa`.
     """
 
     def __init__(
@@ -184,7 +181,7 @@ class HealthService:
         return key
 
     def _service(self, server: str, word: str) -> str:
-        if word in _MAIL:
+        if word in probes.MAIL:
             return word
         organization = self._configuration.organization
         found = organization.servers.get(server)

@@ -1,15 +1,11 @@
-"""IMAP and POP3 sessions that must go (see `access.moves`)."""
+"""Sessions with a relay that must go (see `access.moves`)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gatepost.access import tasks
+from gatepost.access.mail_relayed import RelayedLeg
 from gatepost.access.moves import Outcome
 from gatepost.routing.outcome import Mailbox, Proxy, Serve
-
-if TYPE_CHECKING:
-    from gatepost.access.mail_client import MailClientLeg
 
 MOVED = "the mailbox has moved to another server, please connect again"
 KICKED = "ended by the operator"
@@ -26,7 +22,7 @@ class MailLeaver:
 
     __slots__ = ("_carries", "_carrying", "_dead", "_leg", "_moved", "_reason", "_text")
 
-    def __init__(self, leg: MailClientLeg, reason: str, text: str, *, moved: bool = False, dead: bool = False) -> None:
+    def __init__(self, leg: RelayedLeg, reason: str, text: str, *, moved: bool = False, dead: bool = False) -> None:
         self._leg = leg
         self._reason = reason
         self._text = text

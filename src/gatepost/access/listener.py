@@ -8,7 +8,6 @@ they may cost a TLS handshake.
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,23 +20,14 @@ from gatepost.access.admission import Admission
 from gatepost.access.tls import Reloadable
 from gatepost.configuration.settings import FrontEnd
 from gatepost.organization.model import Network
-from gatepost.wire.proxy_protocol import BadProxyHeader, ProxyHeader, parse
+from gatepost.relay.accepting import BACKLOG, Acceptor, read_proxy_header
+from gatepost.wire.proxy_protocol import BadProxyHeader, ProxyHeader
 
-BACKLOG = 4096
-"""Connections the kernel keeps for us; a restarted worker takes them over."""
-ACCEPTS_AT_ONCE = 64
-"""Connections taken before other events get their turn."""
-ACCEPT_PAUSE_SECONDS = 0.5
-"""Wait when the process or the machine has no more file descriptors."""
 SECOND_LOOK_SECONDS = 0.25
 """A newcomer too many is asked in once more after this: of the connections that its address has just closed, some still
 count, since accepting comes before reading. A client that closes a burst and opens another would lose part of it."""
 MAX_SECOND_LOOKS = 256
 """Newcomers of one listener that wait for that at one time; further ones are closed at once."""
-CAPACITY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-MAX_V1_LINE = 107
-"""Longest version 1 header (PROXY protocol specification, section 2.1)."""
 
 Factory = Callable[[ProxyHeader | None], asyncio.Protocol]
 Refused = Callable[[str, str], None]
@@ -84,6 +74,7 @@ class Listener:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._open = False
         self._second_looks = 0
 
@@ -94,7 +85,7 @@ class Listener:
         if self._tls is None and not self._trusted:
             self._server = await self._loop.create_server(lambda: self._factory(None), sock=self._sock, backlog=BACKLOG)
         else:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+            self._acceptor = Acceptor(self._sock, self._arrived, self._exhausted)
 
     def reload(self, front_end: FrontEnd) -> None:
         """Use other trusted peers; only listeners that accept by themselves can begin to trust."""
@@ -110,7 +101,7 @@ class Listener:
         self._server.close()
         self._server = None
         self._sock = ours
-        self._loop.add_reader(ours.fileno(), self._accept)
+        self._acceptor = Acceptor(ours, self._arrived, self._exhausted)
 
     def close(self) -> None:
         """Take no more connections. Those under way go on."""
@@ -119,34 +110,19 @@ class Listener:
         self._open = False
         if self._server is not None:
             self._server.close()
-        else:
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
+        elif self._acceptor is not None:
+            self._acceptor.close()
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            try:
-                sock, peer = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in CAPACITY_ERRORS:
-                    raise
-                self._log.error("listener.no_descriptors", error=str(error))
-                self._loop.remove_reader(self._sock.fileno())
-                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume)
-                return
-            sock.setblocking(False)
-            trusted = bool(self._trusted) and self._is_trusted(peer[0])
-            admitted = not trusted and self._admission.arrive(peer[0])
-            if not trusted and not admitted and self._second_looks >= MAX_SECOND_LOOKS:
-                sock.close()
-                continue
-            tasks.start(self._arrive(sock, peer[0], trusted=trusted, admitted=admitted), "arrival")
+    def _exhausted(self, error: OSError) -> None:
+        self._log.error("listener.no_descriptors", error=str(error))
 
-    def _resume(self) -> None:
-        if self._open:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+    def _arrived(self, sock: socket.socket, address: str) -> None:
+        trusted = bool(self._trusted) and self._is_trusted(address)
+        admitted = not trusted and self._admission.arrive(address)
+        if not trusted and not admitted and self._second_looks >= MAX_SECOND_LOOKS:
+            sock.close()
+            return
+        tasks.start(self._arrive(sock, address, trusted=trusted, admitted=admitted), "arrival")
 
     def _is_trusted(self, address: str) -> bool:
         ip = ip_address(address.partition("%")[0])
@@ -211,33 +187,3 @@ class Listener:
             ssl=context,
             ssl_handshake_timeout=self._seconds if context is not None else None,
         )
-
-
-async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
-    """The PROXY header that `sock` begins with, and not one byte more (field case 88).
-
-    Raises `BadProxyHeader` when there is none (its absence from a listed peer means a wrong set-up) or it is broken.
-    """
-    head = bytearray(await _exactly(loop, sock, len(V2_SIGNATURE)))
-    if head == V2_SIGNATURE:
-        head += await _exactly(loop, sock, 4)
-        head += await _exactly(loop, sock, int.from_bytes(head[14:16], "big"))
-    else:
-        if not head.startswith(b"PROXY "):
-            raise BadProxyHeader("the connection does not begin with one")
-        while not head.endswith(b"\n") and len(head) <= MAX_V1_LINE:
-            head += await _exactly(loop, sock, 1)
-    parsed = parse(bytes(head))
-    if parsed is None:
-        raise BadProxyHeader("incomplete")
-    return parsed[0]
-
-
-async def _exactly(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
-    got = bytearray()
-    while len(got) < size:
-        chunk = await loop.sock_recv(sock, size - len(got))
-        if not chunk:
-            raise ConnectionResetError("closed within the PROXY header")
-        got += chunk
-    return bytes(got)

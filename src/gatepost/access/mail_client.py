@@ -1,23 +1,21 @@
-"""The client's side of an IMAP or POP3 session, from its greeting to the relay."""
+"""The client's side of an IMAP, POP3 or submission session, from its greeting to the relay."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from gatepost.access import tasks
 from gatepost.access.addresses import client_address, own_address
-from gatepost.access.carry import CarryOver, carry_over_for, without_compression
+from gatepost.access.carry import carry_over_for, without_compression
 from gatepost.access.mail_reach import MailReach, NotReached
+from gatepost.access.mail_relayed import Phase, RelayedLeg
 from gatepost.access.mail_sign_in import Introduction
-from gatepost.access.sessions import times
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
-from gatepost.relay.noting import ImapTails, Notes
 from gatepost.relay.relay import Relay
-from gatepost.routing.decision import Proxy, Serve, Target
+from gatepost.routing.decision import Target
 from gatepost.wire.events import (
     ClientFacts,
     Close,
@@ -32,8 +30,6 @@ from gatepost.wire.events import (
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.proxy_protocol import ProxyHeader
 
-GONE = "the mailbox server has gone, please connect again"
-
 if TYPE_CHECKING:
     from gatepost.access.mail_door import MailDoor
 
@@ -41,68 +37,31 @@ MAX_PIPELINED = 64 * 1024
 """Bytes a client may send ahead while its sign-in is under way; then reading pauses."""
 
 
-class Phase(Enum):
-    """Where a session is; the word is the one in `sessions` and in the log."""
-
-    DIALOGUE = "dialogue"
-    HANDSHAKE = "handshake"
-    CHECKING = "checking"
-    CONNECTING = "connecting"
-    RELAYING = "relaying"
-    LEAVING = "leaving"
-    """The relay is over on the server's side; the client has yet to close."""
-    CLOSED = "closed"
-
-
-class MailClientLeg(asyncio.Protocol):
+class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = (
-        "_address", "_deadline", "_door", "_events", "_failures", "_front", "_full", "_notes", "_outcome", "_proof",
-        "_proxy", "_reach", "_reason", "_settled", "_since", "_starttls", "_target", "_task", "_tls", "_transport",
-        "_user", "carry_over", "database", "ends", "epoch", "gone", "phase", "relay", "session",
-    )  # fmt: skip
+    __slots__ = ("_deadline", "_events", "_failures", "_front", "_full", "_proof", "_proxy", "_reach", "_starttls")
+
+    door: MailDoor
 
     def __init__(self, door: MailDoor, *, tls: bool, starttls: bool, proxy: ProxyHeader | None) -> None:
-        self._door = door
-        self._tls = tls or (proxy is not None and proxy.tls)
+        super().__init__(door, tls=tls or (proxy is not None and proxy.tls))
         self._starttls = starttls
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
         self._full = False
         """The transport wants nothing written: the client reads too slowly."""
-        self._notes: list[str] = []
-        """What the mailbox server did not take though it was no reason to fail, such as the client's address."""
-        self._outcome = "no sign-in"
         self._proof = b""
         """What the password that was right is remembered by."""
         self._reach: MailReach | None = None
         """The sign-in that is on its way to the mailbox server."""
-        self._reason = ""
-        self._settled = False
-        self._target: Target | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._user = ""
-        self.carry_over: CarryOver | None = None
-        """What it takes to carry the session over to another server, where that is wanted."""
-        self.database = ""
-        """The database of the user's mailbox; empty before the sign-in, and for a mailbox of 2003."""
-        self.epoch = 0
-        """The epoch of the database that the server was chosen by."""
-        self.ends: Notes | None = None
-        """Where the relayed session may be ended."""
-        self.gone = False
-        """The client's connection is closed."""
-        self.phase = Phase.DIALOGUE
-        self.relay: Relay | None = None
-        self.session = ""
 
     # --- transport callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, or turn the client away when there are too many."""
-        door = self._door
+        door = self.door
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
         transport = self._transport
         self._since = door.loop.time()
@@ -178,7 +137,7 @@ class MailClientLeg(asyncio.Protocol):
                 self._transport.close()
 
     async def _start_tls(self) -> None:
-        door = self._door
+        door = self.door
         assert door.starttls is not None
         try:
             async with asyncio.timeout(max(self._deadline - door.loop.time(), 0.1)):
@@ -200,7 +159,7 @@ class MailClientLeg(asyncio.Protocol):
 
     def _check(self, credentials: Credentials) -> None:
         self.phase = Phase.CHECKING
-        door = self._door
+        door = self.door
         self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         if not credentials.token:
             result = door.sign_in.password_now(credentials.authentication_id, credentials.password, door.protocol)
@@ -210,7 +169,7 @@ class MailClientLeg(asyncio.Protocol):
         self._task = tasks.start(self._check_later(credentials), f"{self.session} sign-in")
 
     async def _check_later(self, credentials: Credentials) -> None:
-        door = self._door
+        door = self.door
         started = door.loop.time()
         name = credentials.authentication_id
         if credentials.token:
@@ -249,14 +208,14 @@ class MailClientLeg(asyncio.Protocol):
         if not authorization_id:
             return True
         try:
-            canonical = canonical_login_name(authorization_id, self._door.configuration.organization.default_domain)
+            canonical = canonical_login_name(authorization_id, self.door.configuration.organization.default_domain)
         except BadLoginName:
             return False
         return canonical == name
 
     def _refuse(self, refusal: Refusal, reason: str, text: str = "", server: str = "") -> None:
         """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
-        door = self._door
+        door = self.door
         client = self._address[0]
         fields = {"session": self.session, "user": self._user, "refusal": refusal.value, "reason": reason}
         if refusal is Refusal.BUSY:
@@ -277,7 +236,7 @@ class MailClientLeg(asyncio.Protocol):
 
     async def _connect(self, user: User, credentials: Credentials) -> None:
         """Sign in where the active copy is, then hand over."""
-        door = self._door
+        door = self.door
         self.database = user.mailbox.database or ""
         reach = self._reach = MailReach(
             door, user, credentials, self._front, self._facts, self._address[0], self._deadline, self._going_to
@@ -304,7 +263,7 @@ class MailClientLeg(asyncio.Protocol):
 
     def _hand_over(self, signed_in: SignedIn) -> None:
         """From here on bytes only pass: what the client sent ahead goes first, exactly once."""
-        door = self._door
+        door = self.door
         leg = self._reach.server_leg if self._reach is not None else None
         assert leg is not None
         if self._transport.is_closing():
@@ -322,44 +281,25 @@ class MailClientLeg(asyncio.Protocol):
         self._outcome = "signed in"
         self._reason = ""
         self._settle()
-        self.phase = Phase.RELAYING
         self.ends = door.notes() if carry_over is None else None
         watch = self.ends if carry_over is None else carry_over.tracker
-        self.relay = Relay(self._transport, leg.transport, self._relay_ended, watch)
-        self.relay.last_words = self._server_went
+        relay = Relay(self._transport, leg.transport, self._relay_ended, watch)
         if carry_over is not None:
-            carry_over.joined(self.relay, capabilities or b"", signed_in.rest)
-        door.pending.discard(self)
-        door.relaying.add(self)
+            carry_over.joined(relay, capabilities or b"", signed_in.rest)
+        self._relaying(relay)
         del self._front
         self._reach = None
-        leg.relay = self.relay
-        self.relay.start(answer, rest, client_full=self._full)
-
-    async def carry(self, decision: Serve | Proxy) -> bool:
-        """Have the session go on at the decision's server without its client noticing; whether it does.
-
-        Where it does not, it is as before or has been ended with BYE; it never waits for the end of a command.
-        """
-        carry_over, before = self.carry_over, self._target
-        if carry_over is None or before is None:
-            return False
-        if not await carry_over.to(decision.target, before.server, decision.epoch):
-            self._notes = [*self._notes, f"not carried over: {carry_over.reason}"]
-            return False
-        self._target = decision.target
-        return True
-
-    def _relay_ended(self, relay: Relay) -> None:
-        self._reason = relay.reason
-        self.gone = True
-        door = self._door
-        door.relaying.discard(self)
-        if door.draining and not door.relaying:
-            door.all_ended.set()
-        self._finish()
+        leg.relay = relay
+        relay.start(answer, rest, client_full=self._full)
 
     # --- ends
+
+    def _let_go(self) -> None:
+        if self.relay is not None:
+            self.door.sign_in.still_right(self._user, self._proof)
+        if self._reach is not None:
+            self._reach.abort()
+            self._reach = None
 
     def turn_away(self, text: str) -> None:
         """End the session before its relay began, in the protocol's words; within a handshake there are none."""
@@ -371,46 +311,6 @@ class MailClientLeg(asyncio.Protocol):
             self._transport.write(self._front.bye(text))
             self._transport.close()
         self._finish()
-
-    def cut(self, reason: str) -> None:
-        """End the session at once, without a word."""
-        self._reason = self._reason or reason
-        if self.relay is not None:
-            self.relay.abort(reason)
-        else:
-            self._transport.abort()
-            self._finish()
-
-    def give_up(self) -> None:
-        """End the session: something is wrong with it that nobody thought of."""
-        self._reason = ""
-        self.cut("internal fault")
-
-    def leave(self, reason: str, text: str) -> None:
-        """End a relayed session that `at_boundary` is true of: its server hears nothing more, its client the words."""
-        relay = self.relay
-        assert relay is not None
-        self.phase = Phase.LEAVING
-        relay.leave(reason, self.farewell(text))
-
-    def farewell(self, text: str) -> bytes:
-        """What the client of a relayed session is told at its end, nothing where it could not be understood."""
-        if self.ends is not None:
-            return self.ends.farewell(text)
-        return self._door.farewell(f"[UNAVAILABLE] {text}") if self.at_boundary() else b""
-
-    def _server_went(self) -> bytes:
-        """The words for a server that is gone without any: a client takes them better than a connection cut."""
-        carry_over, ends = self.carry_over, self.ends
-        if carry_over is not None:
-            return self._door.farewell(f"[UNAVAILABLE] {GONE}") if carry_over.tracker.takes_last_words else b""
-        return ends.farewell(GONE) if isinstance(ends, ImapTails) and not ends.is_over else b""
-
-    def at_boundary(self) -> bool:
-        """Whether a relayed session may be ended, after a moment of silence, without cutting anything."""
-        if self.carry_over is not None:
-            return self.carry_over.at_boundary
-        return self.ends is not None and self.ends.at_rest()
 
     def database_moved(self) -> None:
         """The epoch has changed: a sign-in under way need not wait for the server that had the database before."""
@@ -424,79 +324,3 @@ class MailClientLeg(asyncio.Protocol):
         if self._reach is not None or self.phase is Phase.CHECKING:
             self._reason = "sign-in took too long"
         self.turn_away("no sign-in in time")
-
-    def _settle(self) -> None:
-        if not self._settled:
-            self._settled = True
-            self._door.admission.settle(self._address[0])
-
-    def _finish(self) -> None:
-        """The session is over: nothing of it stays, and one line tells of it."""
-        if self.phase is Phase.CLOSED:
-            return
-        self.phase = Phase.CLOSED
-        door = self._door
-        door.pending.discard(self)
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if self._reach is not None:
-            self._reach.abort()
-            self._reach = None
-        door.admission.leave(self._address[0], settled=self._settled)
-        relay = self.relay
-        if relay is not None:
-            door.sign_in.still_right(self._user, self._proof)
-        carried_from = self.carry_over.servers if self.carry_over is not None else []
-        self.carry_over = None
-        fields: dict[str, Any] = {
-            "session": self.session,
-            "user": self._user,
-            "outcome": self._outcome,
-            "reason": self._reason,
-            "server": self.server,
-            "tls": self._tls,
-            "seconds": round(door.loop.time() - self._since, 3),
-            "bytes_in": relay.bytes_in if relay is not None else 0,
-            "bytes_out": relay.bytes_out if relay is not None else 0,
-        }
-        if carried_from:
-            fields["carried_from"] = carried_from
-        if self._notes:
-            fields["notes"] = self._notes
-        if self._outcome == "no sign-in" and self._target is None:
-            # Also of those that go before their password is judged, which nothing slows down.
-            door.strangers_log.refused(self._address[0], **fields)
-        else:
-            door.log.info(door.event, client=self._address[0], **fields)
-
-    # --- for operators, and for who ends sessions
-
-    @property
-    def door(self) -> MailDoor:
-        """What it came in by."""
-        return self._door
-
-    @property
-    def server(self) -> str:
-        """Where it is, or is being, signed in; empty while that is not known."""
-        return self._target.server if self._target is not None else ""
-
-    @property
-    def bytes_seen(self) -> int:
-        """Bytes relayed both ways."""
-        return self.relay.bytes_in + self.relay.bytes_out if self.relay is not None else 0
-
-    def describe(self) -> dict[str, Any]:
-        """This session as the operator sees it."""
-        return {
-            "session": self.session,
-            "protocol": self._door.protocol.value,
-            "phase": self.phase.value,
-            "client": self._address[0],
-            "user": self._user,
-            "database": self.database,
-            "server": "" if self.phase is Phase.LEAVING else self.server,
-            "epoch": self.epoch,
-            **times(self._door.loop.time() - self._since),
-        }

@@ -1,4 +1,4 @@
-"""The mailbox server's side of an IMAP or POP3 session until it has let the user in."""
+"""The mailbox server's side of an IMAP, POP3 or submission session until it has let the user in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 
 from gatepost.access.tls import ClientContexts
 from gatepost.configuration.settings import Limits
-from gatepost.organization.model import ClientAddress, Endpoint, Server, TlsMode
+from gatepost.organization.model import PROXIED, ClientAddress, Endpoint, Server, TlsMode
 from gatepost.wire.events import (
     BackEvent,
     ClientFacts,
@@ -20,9 +20,11 @@ from gatepost.wire.events import (
     SignedIn,
     StartTls,
 )
+from gatepost.wire.hub_greeting import HubGreeting
 from gatepost.wire.imap_back import ImapBack
 from gatepost.wire.pop3_back import Pop3Back
-from gatepost.wire.proxy_protocol import encode_v2
+from gatepost.wire.proxy_protocol import encode_v1, encode_v2
+from gatepost.wire.submission_back import SubmissionBack
 
 
 class Owner(Port):
@@ -33,7 +35,7 @@ class Owner(Port):
         ...
 
 
-MailBack = ImapBack | Pop3Back
+MailBack = ImapBack | Pop3Back | SubmissionBack | HubGreeting
 
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -266,7 +268,7 @@ async def open_server(
     loop = asyncio.get_running_loop()
     leg.opening(asyncio.current_task(), limits.connect_seconds)
     try:
-        proxied = endpoint.client_address is ClientAddress.PROXY_V2
+        proxied = endpoint.client_address in PROXIED
         context = contexts(server) if endpoint.tls is not TlsMode.CLEAR else None
         implicit = endpoint.tls is TlsMode.IMPLICIT
         name = endpoint.tls_name if implicit and not proxied else None
@@ -282,7 +284,8 @@ async def open_server(
         keep_alive(transport)
         if proxied and facts is not None:
             source, destination = (facts.address, facts.port), (facts.local_address, facts.local_port)
-            transport.write(encode_v2(source, destination, tls=facts.tls))
+            v1 = endpoint.client_address is ClientAddress.PROXY_V1
+            transport.write(encode_v1(source, destination) if v1 else encode_v2(source, destination, tls=facts.tls))
             if implicit:
                 transport = await _start_tls(loop, transport, leg, context, endpoint)
         leg.begin(transport)

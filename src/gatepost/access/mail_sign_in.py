@@ -9,8 +9,12 @@ from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, S
 from gatepost.wire.events import BackSignIn, ClientFacts, Credentials
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_front import Pop3Front
+from gatepost.wire.submission_front import SubmissionFront
 
-MailFront = ImapFront | Pop3Front
+_TOLD = frozenset({ClientAddress.ID, ClientAddress.XCLIENT, ClientAddress.XCLIENT_LOGIN})
+"""Ways that tell the server of the client within its protocol."""
+
+MailFront = ImapFront | Pop3Front | SubmissionFront
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def back_sign_in(
 ) -> BackSignIn:
     """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
     how = server.sign_in
-    told = facts if endpoint.client_address in {ClientAddress.ID, ClientAddress.XCLIENT} else None
+    told = facts if endpoint.client_address in _TOLD else None
     left = front.ttl - 1 if is_front_end(server) else None
     starttls = endpoint.tls is TlsMode.STARTTLS
     login = user.server_login
@@ -66,4 +70,7 @@ def back_sign_in(
         ttl=left,
         client_id=front.client_id,
         utf8=front.utf8 if isinstance(front, Pop3Front) else False,
+        helo=front.helo if isinstance(front, SubmissionFront) else "",
+        login=login if endpoint.client_address is ClientAddress.XCLIENT_LOGIN else "",
+        extensions=front.extensions if isinstance(front, SubmissionFront) else (),
     )

@@ -32,7 +32,7 @@ class SessionFilter:
     database: str = ""
     server: str = ""
     protocol: str = ""
-    """`imap`, `pop3`, `https`, `http`."""
+    """`imap`, `pop3`, `submission`, `smtp`, `https`, `http`."""
     session: str = ""
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from gatepost.activemanager.seen import Sight
 from gatepost.organization.model import (
+    PROXIED,
     ClientAddress,
     Endpoint,
     Organization,
@@ -25,7 +26,7 @@ from gatepost.organization.model import (
     Version,
     VirtualDirectory,
 )
-from gatepost.wire.proxy_protocol import encode_v2
+from gatepost.wire.proxy_protocol import encode_v1, encode_v2
 
 MAX_LINE = 8192
 """Octets of the first line of an answer."""
@@ -35,8 +36,17 @@ ALIVE_ABOVE_499 = frozenset({501, 505})
 """A server that does not know the method or version is there; other answers from 500 on say that its service is not."""
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r\n]")
-FAREWELL = {Protocol.IMAP: b"a LOGOUT\r\n", Protocol.POP3: b"QUIT\r\n"}
+FAREWELL = {
+    Protocol.IMAP: b"a LOGOUT\r\n",
+    Protocol.POP3: b"QUIT\r\n",
+    Protocol.SUBMISSION: b"QUIT\r\n",
+    Protocol.SMTP: b"QUIT\r\n",
+}
 """Without it servers log each probe as a lost connection (field case 134)."""
+
+
+MAIL = frozenset({Protocol.IMAP.value, Protocol.POP3.value, Protocol.SUBMISSION.value, Protocol.SMTP.value})
+"""Services whose server speaks first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +61,11 @@ class Probe:
 
 
 def plan(organization: Organization, server_name: str, service: str) -> Probe | None:
-    """The probe for a service (`imap`, `pop3`, `https`, or the word of an HTTP service); None where there is none."""
+    """The probe for a service (one of `MAIL`, `https`, or the word of an HTTP service); None where there is none."""
     server = organization.servers.get(server_name)
     if server is None:
         return None
-    if service in {Protocol.IMAP.value, Protocol.POP3.value}:
+    if service in MAIL:
         endpoint = server.endpoint(Protocol(service))
         return Probe(server, endpoint) if endpoint is not None else None
     directory = directory_of(organization, server, service)
@@ -108,7 +118,7 @@ async def connected(
     endpoint: Endpoint, context: ssl.SSLContext | None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to `endpoint`, its PROXY header said and its implicit TLS done; closed without waiting."""
-    proxied = endpoint.client_address is ClientAddress.PROXY_V2
+    proxied = endpoint.client_address in PROXIED
     name = (endpoint.tls_name or endpoint.address) if endpoint.tls is TlsMode.IMPLICIT else None
     at_once = name if not proxied else None
     reader, writer = await asyncio.open_connection(
@@ -116,7 +126,7 @@ async def connected(
     )
     try:
         if proxied:
-            writer.write(encode_v2(None, None))
+            writer.write(_for_ourselves(endpoint, writer))
             if name is not None and context is not None:
                 await writer.start_tls(context, server_hostname=name)
         yield reader, writer
@@ -124,6 +134,14 @@ async def connected(
     except BaseException:
         writer.transport.abort()  # nothing is to be waited for, and TLS would
         raise
+
+
+def _for_ourselves(endpoint: Endpoint, writer: asyncio.StreamWriter) -> bytes:
+    """The PROXY header of who has no client. Version 1 can say so too, but Postfix does not take it for an answer."""
+    if endpoint.client_address is not ClientAddress.PROXY_V1:
+        return encode_v2(None, None)
+    here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+    return encode_v1((here[0], here[1]), (there[0], there[1]))
 
 
 async def ask(probe: Probe, context: ssl.SSLContext | None) -> str:
@@ -140,6 +158,9 @@ def judge(probe: Probe, line: bytes) -> str:
     """What the first line of the answer says; empty: alive."""
     if probe.endpoint.protocol is Protocol.IMAP:
         return "" if line[:5].upper() == b"* OK " or line[:9].upper() == b"* PREAUTH" else f"it says {_shown(line)}"
+    if probe.endpoint.protocol in {Protocol.SMTP, Protocol.SUBMISSION}:
+        # A greeting of several lines has begun: the service is there, however long it makes its client wait.
+        return "" if line[:3] == b"220" else f"it says {_shown(line)}"
     if probe.endpoint.protocol is Protocol.POP3:
         return "" if line[:3] == b"+OK" else f"it says {_shown(line)}"
     found = _STATUS.match(line)

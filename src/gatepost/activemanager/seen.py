@@ -11,7 +11,7 @@ from enum import Enum
 
 from gatepost.activemanager.selection import Health
 from gatepost.configuration.manager_settings import ManagerSettings
-from gatepost.organization.model import Organization, Protocol, Role
+from gatepost.organization.model import MAILBOX_PROTOCOLS, Organization, Role
 
 Key = tuple[str, str]
 """Server and service."""
@@ -67,7 +67,7 @@ def services_of(organization: Organization) -> dict[str, tuple[str, ...]]:
     """The services to watch of each mailbox server that holds a copy."""
     holding = {copy.server for database in organization.databases.values() for copy in database.copies}
     return {
-        name: tuple(p.value for p in Protocol if server.endpoint(p) is not None)
+        name: tuple(p.value for p in MAILBOX_PROTOCOLS if server.endpoint(p) is not None)
         for name, server in organization.servers.items()
         if name in holding and Role.MAILBOX in server.roles
     }

@@ -25,7 +25,11 @@ def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say which sessions are meant, as the parameter `wanted`'s words."""
     for option in (
         click.option("--session", default="", help="The session with this id."),
-        click.option("--protocol", type=click.Choice(["imap", "pop3", "https", "http"]), help="Of this protocol."),
+        click.option(
+            "--protocol",
+            type=click.Choice(["imap", "pop3", "submission", "smtp", "https", "http"]),
+            help="Of this protocol.",
+        ),
         click.option("--server", default="", help="At this mailbox server."),
         click.option("--db", "database", default="", help="Of this database."),
         click.option("--ip", "address", default="", help="Of clients at this address, or in this network."),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 
 from gatepost.cli.options import config_option, load_configuration
 from gatepost.configuration.settings import FrontEnd
@@ -95,6 +96,10 @@ def _lines(answer: _Answer) -> list[str]:
         version, sessions = (said.version, said.counters.get("sessions", 0)) if said is not None else ("-", "no answer")
         lines.append(f"  {worker.slot:<8} {worker.pid:>8}  {worker.state:<10} {version:>7} {sessions:>9}")
     counters = _counters(status)
+    if status.transport is not None:
+        transport = status.transport
+        lines.append(f"  transport: pid {transport.pid}, {transport.state}, restarts {transport.restarts}")
+        lines += [f"    {name:<18} {value:>8}" for name, value in (transport.counters or {}).items() if value]
     width = max(map(len, counters), default=0)
     lines += [f"  {name:<{width}}  {_words(name, value, len(status.workers))}" for name, value in counters.items()]
     return lines
@@ -125,4 +130,5 @@ def _data(answer: _Answer) -> Mapping[str, object]:
             }
             for worker in status.workers
         ],
+        "transport": msgspec.to_builtins(status.transport),
     }

@@ -15,7 +15,7 @@ from gatepost.cli.options import Stores, config_option, open_stores, read_passwo
 from gatepost.directory.editing import DirectoryError, Entry, UnknownUser
 from gatepost.directory.passwords import BadPassword, has_other_cost, make_hash
 from gatepost.directory.port import User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
 _T = TypeVar("_T")
@@ -66,7 +66,7 @@ def _mailbox_options(function: _Command) -> _Command:
             "--protocol",
             "protocols",
             multiple=True,
-            type=click.Choice([p.value for p in Protocol]),
+            type=click.Choice([p.value for p in CLIENT_PROTOCOLS]),
             help="A protocol that may be used; may be repeated. A new user may use all.",
         ),
         click.option("--login-at-server", metavar="LOGIN", help="The name used at the mailbox server, if another."),
@@ -98,7 +98,7 @@ def add(name: str, config: str, addresses: tuple[str, ...], disabled: bool, **op
         stores.canonical(name),
         mailbox,
         disabled=disabled,
-        protocols=_protocols(options) or frozenset(Protocol),
+        protocols=_protocols(options) or frozenset(CLIENT_PROTOCOLS),
         login_at_server=options["login_at_server"] or "",
     )
     others = tuple(stores.canonical(address) for address in addresses)
@@ -211,7 +211,7 @@ def list_(as_json: bool, database: str | None, config: str) -> None:
         for entry in entries:
             user = entry.user
             where = user.mailbox.database or f"server {user.mailbox.home_server}"
-            protocols = ",".join(p.value for p in Protocol if p in user.protocols)
+            protocols = ",".join(p.value for p in CLIENT_PROTOCOLS if p in user.protocols)
             state = "disabled" if user.disabled else "" if user.password_hash else "no password"
             click.echo(f"{user.name:<40} {where:<20} {protocols:<16} {state}".rstrip())
 
@@ -241,7 +241,7 @@ def describe(entry: Entry) -> dict[str, object]:
         "addresses": list(entry.addresses),
         "database": user.mailbox.database,
         "home_server": user.mailbox.home_server,
-        "protocols": [p.value for p in Protocol if p in user.protocols],
+        "protocols": [p.value for p in CLIENT_PROTOCOLS if p in user.protocols],
         "disabled": user.disabled,
         "login_at_server": user.login_at_server,
         "password": f"set{old}" if user.password_hash else "none",

@@ -22,7 +22,7 @@ from gatepost.directory.passwords import (
     require_usable_password,
 )
 from gatepost.directory.port import User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
 COLUMNS = (
@@ -215,10 +215,11 @@ def _line(stores: Stores, number: int, row: dict[str, str | None]) -> _Line:
 
 
 def _protocols(words: str) -> frozenset[Protocol]:
+    known = {protocol.value: protocol for protocol in CLIENT_PROTOCOLS}
     try:
-        return frozenset(Protocol(word.lower()) for word in words.split()) or frozenset(Protocol)
-    except ValueError as error:
-        raise _BadLine(f"protocols are {', '.join(p.value for p in Protocol)}: {error}") from error
+        return frozenset(known[word.lower()] for word in words.split()) or frozenset(CLIENT_PROTOCOLS)
+    except KeyError as error:
+        raise _BadLine(f"protocols are {', '.join(known)}: {error} is not one of them") from error
 
 
 def _hashed(line: _Line) -> _Line:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from gatepost.configuration.build_transport import build_receive_connectors, build_send_connector, build_settings
 from gatepost.configuration.schema import (
     DatabaseTable,
     EndpointTable,
@@ -32,6 +33,7 @@ from gatepost.organization.model import (
     VirtualDirectory,
     class_of_service,
 )
+from gatepost.organization.transport import TransportSettings
 
 ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
     "imap": (Protocol.IMAP, 143, TlsMode.STARTTLS),
@@ -41,8 +43,14 @@ ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
     "https": (Protocol.HTTPS, 443, TlsMode.IMPLICIT),
     "http": (Protocol.HTTPS, 80, None),
     PEER: (Protocol.HTTPS, 444, TlsMode.IMPLICIT),
+    "smtp": (Protocol.SMTP, 25, TlsMode.STARTTLS),
+    "lmtp": (Protocol.LMTP, 24, TlsMode.STARTTLS),
+    "submission": (Protocol.SUBMISSION, 587, TlsMode.STARTTLS),
+    "submissions": (Protocol.SUBMISSION, 465, TlsMode.IMPLICIT),
 }
 """Protocol, port and TLS mode of each endpoint's name. `http` has no mode: clear text must be written out."""
+
+TRANSPORT_KEYS = tuple(field.name for field in fields(TransportSettings))
 
 _EXCHANGE = ("owa", "ecp", "Microsoft-Server-ActiveSync", "EWS", "AS", "Autodiscover", "OAB")
 _OLD_WEB = ("exchange", "public", "exchweb")
@@ -56,21 +64,38 @@ STANDARD_SERVICES: dict[Version, tuple[str, ...]] = {
 """What setting up a server of each version makes (SPEC O3); today's servers also have DAV and JMAP."""
 
 
-def build_organization(file: OrganizationFile, master_passwords: dict[str, str]) -> Organization:
-    """The organization. `master_passwords` are the contents of the servers' password files, by server name."""
+def build_organization(
+    file: OrganizationFile, master_passwords: dict[str, str], relay_passwords: dict[str, str] | None = None
+) -> Organization:
+    """The organization. `master_passwords` are the contents of the servers' password files, by server name;
+    `relay_passwords` those of the send connectors, by connector.
+    """
+    relays = relay_passwords or {}
     servers = {name: _server(name, table, master_passwords.get(name, "")) for name, table in file.servers.items()}
     directories = tuple(_directory(table) for table in file.virtual_directories)
     return Organization(
         name=file.organization.name,
         edition=file.organization.edition,
         accepted_domains=tuple(file.organization.accepted_domains),
-        sites={name: Site(name, tuple(t.subnets), t.internet_facing, t.through_peer) for name, t in file.sites.items()},
-        site_links={name: SiteLink(name, tuple(t.sites), t.cost) for name, t in file.site_links.items()},
+        accepted_domain_kinds=dict(file.organization.accepted_domain_kinds),
+        sites={
+            name: Site(name, tuple(t.subnets), t.internet_facing, t.through_peer, t.hub_site)
+            for name, t in file.sites.items()
+        },
+        site_links={
+            name: SiteLink(name, tuple(t.sites), t.cost, t.exchange_cost, t.max_message_size)
+            for name, t in file.site_links.items()
+        },
         servers=servers,
         databases={name: _database(name, table) for name, table in file.databases.items()},
         # The written ones stay in front: findings point at them by their number in the file.
         virtual_directories=directories + _standard_directories(servers, directories),
         arrays={name: ClientAccessArray(name, t.site, t.fqdn, tuple(t.members)) for name, t in file.arrays.items()},
+        receive_connectors=build_receive_connectors(file.receive_connectors, servers),
+        send_connectors={
+            name: build_send_connector(name, table, relays.get(name, ""))
+            for name, table in file.send_connectors.items()
+        },
     )
 
 
@@ -93,6 +118,7 @@ def _server(name: str, table: ServerTable, master_password: str) -> Server:
         sign_in=_sign_in(table.sign_in, master_password),
         server_ca=table.server_ca,
         max_connections=table.max_connections,
+        transport=build_settings({key: getattr(table.transport, key) for key in TRANSPORT_KEYS}, table.roles),
     )
 
 

@@ -77,7 +77,7 @@ def _is_one(one: Configuration, other: Configuration) -> bool:
 
 def _difference(one: Organization, other: Organization) -> str:
     """The first difference in words, without values: some are secret. Empty: none."""
-    for field in ("name", "edition", "accepted_domains"):
+    for field in ("name", "edition", "accepted_domains", "accepted_domain_kinds"):
         if getattr(one, field) != getattr(other, field):
             return f"{field} differs"
     for what, ours, theirs in _objects(one, other):
@@ -98,6 +98,8 @@ def _objects(one: Organization, other: Organization) -> Iterator[tuple[str, Mapp
     yield "server", one.servers, other.servers
     yield "database", one.databases, other.databases
     yield "array", one.arrays, other.arrays
+    yield "receive connector", one.receive_connectors, other.receive_connectors
+    yield "send connector", one.send_connectors, other.send_connectors
     yield "virtual directory", _directories(one), _directories(other)
 
 

@@ -19,8 +19,11 @@ from tomlkit.items import AoT, Array, Table
 
 from gatepost.configuration import layout
 from gatepost.configuration.build import standard_set, usual_name
+from gatepost.configuration.build_transport import standard_connectors
 from gatepost.organization.addresses import normal_path
 from gatepost.organization.model import Organization, VirtualDirectory, class_of_service
+from gatepost.organization.transport import ReceiveAuthentication, ReceiveConnector
+from gatepost.organization.transport_text import binding_text
 
 Plain = str | bool | int | list[str] | list[dict[str, Any]] | dict[str, Any]
 """A value of the file."""
@@ -28,6 +31,7 @@ Keys = Mapping[str, Plain | None]
 """New values by key; None takes the key away, so that its default counts."""
 
 DIRECTORIES = "virtual_directories"
+CONNECTORS = "receive_connectors"
 
 
 class EditingFault(Exception):
@@ -63,6 +67,13 @@ class OrganizationText:
         """Set or take away keys of the table at `path`."""
         for root in self._both():
             _set(_at(root, path), keys)
+
+    def set_inner_keys(self, path: tuple[str, ...], name: str, keys: Keys) -> None:
+        """Set or take away keys of the table `name` inside the one at `path`; it is added where it is missing."""
+        if name in _at(self.data, path):
+            self.set_keys((*path, name), keys)
+        elif given := _given(keys):
+            self.set_keys(path, {name: given})
 
     def add_table(self, path: tuple[str, str], keys: Keys) -> None:
         """Add a table such as `[arrays.USA]` behind its like."""
@@ -147,6 +158,27 @@ class OrganizationText:
         for directory in standard_set(organization.servers[server]):
             self._insert(server, directory_keys(directory))
 
+    # Receive connectors
+
+    def write_out_connectors(self, server: str, organization: Organization) -> None:
+        """Write the standard receive connectors of a server that lists none, as they count now (SPEC T1)."""
+        if any(table.get("server") == server for table in self.data.get(CONNECTORS, {}).values()):
+            return
+        for connector in organization.receive_connectors_by_server.get(server, ()):
+            self.add_table((CONNECTORS, connector.name), connector_keys(connector))
+
+    def remove_connector(self, connector: ReceiveConnector, organization: Organization) -> None:
+        """Take away a receive connector. Raises `EditingFault` for a server's last: none would mean standard ones."""
+        self.write_out_connectors(connector.server, organization)
+        server = organization.servers.get(connector.server)
+        own = [table for table in self.data[CONNECTORS].values() if table.get("server") == connector.server]
+        if len(own) == 1 and server is not None and standard_connectors(server):
+            raise EditingFault(
+                f"{connector.name} is the only receive connector that the file lists for {connector.server}: "
+                f"without any, the server's standard ones would count. Set it not enabled instead"
+            )
+        self.remove_table((CONNECTORS, connector.name))
+
     def _number(self, directory: VirtualDirectory) -> int:
         number = self.entry(directory)
         if number is None:
@@ -208,6 +240,18 @@ def directory_keys(directory: VirtualDirectory) -> dict[str, Plain]:
     if directory.cross_site_redirect is not default.cross_site_redirect:
         found["cross_site_redirect"] = directory.cross_site_redirect.value
     return found
+
+
+def connector_keys(connector: ReceiveConnector) -> dict[str, Plain]:
+    """The keys of a table that means `connector`, one of the standard ones: no more than those set are other."""
+    implicit = [binding_text(binding) for binding in connector.bindings if binding.implicit_tls]
+    found: dict[str, Plain] = {
+        "server": connector.server,
+        "bindings": [binding_text(binding) for binding in connector.bindings if not binding.implicit_tls],
+        "permission_groups": sorted(group.value for group in connector.permission_groups),
+        "authentication": [method.value for method in ReceiveAuthentication if method in connector.authentication],
+    }
+    return found | ({"implicit_tls_bindings": implicit} if implicit else {})
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,18 +14,31 @@ from gatepost.configuration.document import Document
 from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
+from gatepost.configuration.hub import build_hub
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
-from gatepost.organization.model import AuthenticationMethod, Finding, Organization, Role, Server, TlsMode
+from gatepost.organization.model import (
+    AuthenticationMethod,
+    Endpoint,
+    Finding,
+    Organization,
+    Protocol,
+    Role,
+    Server,
+    TlsMode,
+)
 
 WHO = "front end"
 SHARED_STATE = "shared.sqlite"
 """The shared state's file beside the registry, where none is named."""
 LONGEST_IDLE_SECONDS = 1800
 """A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
+
+TRANSPORT_ROLES = frozenset({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
+"""Servers that may run a transport and nothing else."""
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by key pairs only: with a shared-secret algorithm the public key would be the secret."""
@@ -61,6 +74,7 @@ class FrontEndBuilder:
             proxy_protocol_from=tuple(table.proxy_protocol_from),
             allow_clear_passwords=table.allow_clear_passwords,
             pop3_utf8=table.pop3_utf8,
+            submission_extensions=tuple(dict.fromkeys(table.submission_extensions)),
             carry_over_idle=table.carry_over_idle,
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,
@@ -75,6 +89,7 @@ class FrontEndBuilder:
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
+            transport=build_hub(self.document, table.transport, self.files, server),
         )
 
     def _add(self, finding: Finding) -> None:
@@ -96,6 +111,8 @@ class FrontEndBuilder:
             self._add(error(path, WHO, message, suggestion(name, servers, "servers")))
         elif server is None:
             self._add(unknown(path, WHO, "server", "servers", name, servers))
+        elif self.table.transport is not None and not server.roles.isdisjoint(TRANSPORT_ROLES):
+            return server  # a hub or edge: it may listen for clients or not
         elif Role.CLIENT_ACCESS not in server.roles:
             message = f"server {name} is not a client access server"
             remedy = f'give {name} the role "client-access", or name another server'
@@ -113,7 +130,7 @@ class FrontEndBuilder:
         """Certificate chain and private key."""
         table = self.table
         if not table.certificate:
-            needing = [e.name for e in server.endpoints if e.tls is not TlsMode.CLEAR] if server else []
+            needing = [e.name for e in server.client_endpoints if _has_tls(e)] if server else []
             if needing or table.private_key:
                 message = f"no certificate, but TLS at the endpoint {listed(needing)}" if needing else "no certificate"
                 self._add(error(("front_end", "certificate"), WHO, message, 'add certificate = "pki/front.crt"'))
@@ -215,6 +232,11 @@ class FrontEndBuilder:
             if not machine.has_folder(folder):
                 message = f"the folder {folder} of {key} does not exist"
                 yield warning(("front_end", key), WHO, message, f"create it; it must belong to {owner}")
+
+
+def _has_tls(endpoint: Endpoint) -> bool:
+    """Whether this front end itself speaks TLS there. Behind SMTP that is the hubs' part."""
+    return endpoint.tls is not TlsMode.CLEAR and endpoint.protocol is not Protocol.SMTP
 
 
 def public_names(organization: Organization, server: Server) -> list[str]:

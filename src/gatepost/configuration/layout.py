@@ -52,6 +52,8 @@ def copies(entries: Sequence[Mapping[str, Any]]) -> Array:
 
 def set_value(table: MutableMapping[str, Any], key: str, value: Any) -> None:  # noqa: ANN401 - any value of the file
     """Set a key; a new one comes behind the table's last key, before what stands above the next table."""
+    if isinstance(value, dict):
+        value = inline(value) if isinstance(table, Item) else value
     if key in table or not isinstance(table, Table):
         table[key] = value
         return

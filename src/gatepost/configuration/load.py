@@ -185,8 +185,9 @@ class _Load:
         if not isinstance(table, OrganizationFile):
             return None, {}
         passwords = self._passwords(document, table)
+        relay_passwords = self._relay_passwords(document, table)
         authorities = self._server_authorities(document, table)
-        organization = build_organization(table, passwords)
+        organization = build_organization(table, passwords, relay_passwords)
         if len(shaped.faulty) > MAX_FAULTS or any(len(path) == 1 for path in shaped.faulty):
             # With a whole table unread, every reference into it would look wrong.
             return None, authorities
@@ -206,6 +207,21 @@ class _Load:
             elif path:
                 key = ("servers", name, "sign_in", "master_password_file")
                 named = Named(document, key, path, f"server {name}", "the master password file")
+                password = self.files.password(named)
+                if password is None:
+                    self.files.findings.faulty.add(key)
+                found[name] = password or ""
+        return found
+
+    def _relay_passwords(self, document: Document, table: OrganizationFile) -> dict[str, str]:
+        """The send connectors' passwords by connector."""
+        found = {}
+        for name, connector in table.send_connectors.items():
+            if connector.password_file and self.alone:
+                found[name] = "unread"
+            elif connector.password_file:
+                key = ("send_connectors", name, "password_file")
+                named = Named(document, key, connector.password_file, f"send connector {name}", "the password file")
                 password = self.files.password(named)
                 if password is None:
                     self.files.findings.faulty.add(key)

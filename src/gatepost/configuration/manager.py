@@ -12,7 +12,7 @@ from gatepost.configuration.manager_schema import CanaryTable, HooksTable, HookT
 from gatepost.configuration.manager_settings import Canary, HookKind, HookSettings, ManagerSettings
 from gatepost.organization.addresses import is_loopback, parse_http_url
 from gatepost.organization.faults import Path, error, unknown, warning
-from gatepost.organization.model import Finding, Organization, Protocol, Role, SignInForm
+from gatepost.organization.model import MAILBOX_PROTOCOLS, Finding, Organization, Protocol, Role, SignInForm
 
 WHO = "front end"
 PLACEHOLDERS = ("database", "source", "target", "server", "epoch", "term", "kind")
@@ -62,8 +62,8 @@ class _Build:
             remedy = f"make it {2 * table.probe_seconds:g} or more, twice probe_seconds"
             yield error((*_PATH, "failed_seconds"), WHO, message, remedy)
         for index, service in enumerate(table.services):
-            if service not in set(Protocol):
-                yield unknown((*_PATH, "services", index), WHO, "service", "services", service, Protocol)
+            if service not in MAILBOX_PROTOCOLS:
+                yield unknown((*_PATH, "services", index), WHO, "service", "services", service, MAILBOX_PROTOCOLS)
         for name in table.canaries:
             if name not in {Protocol.IMAP.value, Protocol.POP3.value}:
                 protocols = (Protocol.IMAP.value, Protocol.POP3.value)

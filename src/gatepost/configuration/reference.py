@@ -19,8 +19,17 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gatepost.configuration import etcd_schema, manager_schema, schema, settings
+from gatepost.configuration import (
+    etcd_schema,
+    hub_schema,
+    manager_schema,
+    schema,
+    settings,
+    transport_schema,
+    transport_words,
+)
 from gatepost.configuration.build import STANDARD_SERVICES
+from gatepost.organization import transport
 from gatepost.organization.model import AuthenticationMethod, Network, Version
 
 HEAD = """\
@@ -55,6 +64,20 @@ only what is written. An entry written by hand gets no internal URL by itself: i
 says so. On a modern mailbox server that is an error, since nothing could reach the directory.
 """
 
+CONNECTORS = """\
+### Receive connectors that need not be written
+
+A hub or edge that no entry of `receive_connectors` names has the standard ones, listening at its own endpoints (all
+addresses of the machine where the endpoint's address is a name):
+
+- hub, `smtp`: `Default NAME`, for servers of the organization and users who have signed in
+- hub that is no front end, `submission` and `submissions`: `Client NAME`, for users who have signed in
+- edge, `smtp`: `Default internal receive connector NAME`, for servers of the organization, partners, and everybody to
+  recipients of the organization
+
+Passwords are taken within TLS only. A server that any entry names has only what is written.
+"""
+
 TAIL = """\
 ## What the check warns of
 
@@ -71,6 +94,11 @@ A warning does not keep Gatepost from running. While there are faults in the sha
   the hosts of its external URLs and the names of its arrays, or else its `fqdn`.
 - A private key or a password file that every account may read.
 - `idle_seconds` under 30 minutes.
+- Mail: a site with databases and no hub, or no links that lead there; a hub site without a hub; a hub without an `smtp`
+  endpoint; a mailbox server with databases that hubs cannot deliver to; no send connector for `*`; a relayed domain
+  without a connector, and an address space for an authoritative one.
+- A receive connector that is an open relay (`externally-secured` for everybody), lets passwords cross in clear, or lets
+  in a group that cannot show who it is. A send connector whose password goes to a host that nobody verified.
 - Front ends of one name with different certificates, when their files are checked together:
   `gatepost check cas-01.toml cas-02.toml`.
 """
@@ -86,6 +114,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
     ("[front_end.manager.hooks]", manager_schema.HooksTable),
     ("Keys of one hook", manager_schema.HookTable),
+    ("[front_end.transport]", hub_schema.HubTable),
+    ("[front_end.transport.dkim.DOMAIN]", hub_schema.DkimTable),
+    ("[front_end.transport.content_hook]", hub_schema.ContentHookTable),
     ("[organization]", schema.OrganizationTable),
     ("[sites.NAME]", schema.SiteTable),
     ("[site_links.NAME]", schema.SiteLinkTable),
@@ -93,37 +124,53 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[servers.NAME.endpoints]", schema.EndpointsTable),
     ("Keys of one endpoint", schema.EndpointTable),
     ("[servers.NAME.sign_in]", schema.SignInTable),
+    ("[servers.NAME.transport]", transport_schema.TransportTable),
     ("[databases.NAME]", schema.DatabaseTable),
     ("Keys of one copy", schema.CopyTable),
     ("[[virtual_directories]]", schema.VirtualDirectoryTable),
     ("[arrays.NAME]", schema.ArrayTable),
+    ("[receive_connectors.NAME]", transport_schema.ReceiveConnectorTable),
+    ("[send_connectors.NAME]", transport_schema.SendConnectorTable),
 )
 
 _LIMITS = "Bounds on what strangers and servers may take. Names that end in `_seconds` are times, the others counts."
-_PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "date and time"}
+_INTRODUCTIONS: dict[type[BaseModel], str] = {
+    schema.LimitsTable: _LIMITS,
+    transport_schema.TransportTable: transport_schema.SETTINGS_TEXT,
+}
+_PLAIN: dict[Any, str] = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "date and time",
+    transport.Binding: "text", transport.AddressRange: "text", transport.AddressSpace: "text",
+    transport.SmartHost: "text", transport_words.Size: "size", transport_words.Span: "time",
+}  # fmt: skip
 
 
 def reference() -> str:
     """The whole page."""
-    texts = _texts(schema) | _texts(manager_schema) | _texts(etcd_schema) | {"LimitsTable": _texts(settings)["Limits"]}
+    texts = (
+        _texts(schema) | _texts(manager_schema) | _texts(etcd_schema) | _texts(hub_schema) | _texts(transport_schema)
+    )
+    texts |= {"LimitsTable": _texts(settings)["Limits"], "TransportTable": _texts(transport)["TransportSettings"]}
     parts = [HEAD]
     for title, table in SECTIONS:
         parts.append("\n".join(_section(title, table, texts)))
         if table is schema.VirtualDirectoryTable:
             parts.append(DIRECTORIES.format(sets="\n".join(_sets())))
+        if table is transport_schema.ReceiveConnectorTable:
+            parts.append(CONNECTORS)
     return "\n".join([*parts, TAIL])
 
 
 def _section(title: str, table: type[BaseModel], texts: dict[str, dict[str, str]]) -> Iterator[str]:
     head = f"## `{title}`" if title.startswith("[") else f"### {title}"
-    yield from (head, "", _LIMITS if table is schema.LimitsTable else inspect.cleandoc(table.__doc__ or ""), "")
+    yield from (head, "", _INTRODUCTIONS.get(table) or inspect.cleandoc(table.__doc__ or ""), "")
     yield from ("| key | type | default | effect | example |", "|---|---|---|---|---|")
     for name, info in table.model_fields.items():
         if _is_table(info.annotation) and not texts[table.__name__].get(name):
             continue  # it has a section of its own
         effect = texts[table.__name__][name]
         example = f"`{name} = {info.examples[0]}`" if info.examples else ""
-        row = (f"`{name}`", _type(info.annotation), _default(info), effect, example or f"`{name} = {{}}`")
+        row = (f"`{name}`", _type_of(info), _default(info), effect, example or f"`{name} = {{}}`")
         yield "| " + " | ".join(row) + " |"
     yield ""
 
@@ -131,6 +178,14 @@ def _section(title: str, table: type[BaseModel], texts: dict[str, dict[str, str]
 def _is_table(annotation: Any) -> bool:  # noqa: ANN401 - annotations have no common type
     parts = (annotation, *get_args(annotation))
     return any(isinstance(part, type) and issubclass(part, BaseModel) for part in parts)
+
+
+def _type_of(info: FieldInfo) -> str:
+    """The type of a key in plain words. Pydantic keeps what an `Annotated` said beside the bare type."""
+    for kind in (transport_words.Size, transport_words.Span):
+        if get_args(kind)[1] in info.metadata:
+            return _PLAIN[kind]
+    return _type(info.annotation)
 
 
 def _type(annotation: Any) -> str:  # noqa: ANN401
@@ -171,7 +226,7 @@ def _toml(value: Any) -> str:  # noqa: ANN401 - a default of any type
         return f'"{value.word}"'
     if isinstance(value, Enum):
         return f'"{value.value}"'
-    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f'"{value}"' if isinstance(value, str) else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _sets() -> Iterator[str]:

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from pydantic import Field, create_model
 
 from gatepost.configuration.etcd_schema import EtcdTable
+from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
+from gatepost.configuration.transport_schema import (
+    MAX_SIZE,
+    ReceiveConnectorTable,
+    SendConnectorTable,
+    TransportTable,
+)
+from gatepost.configuration.transport_words import DomainKindWord, Size
 from gatepost.configuration.words import (
     AuthenticationWord,
     ClientAddressWord,
@@ -25,6 +33,7 @@ from gatepost.configuration.words import (
     PathClassWord,
     Port,
     RoleWord,
+    SubmissionExtensionWord,
     Subnet,
     TlsWord,
     VersionWord,
@@ -38,9 +47,11 @@ from gatepost.organization.model import (
     Server,
     SignIn,
     SignInForm,
+    Site,
     SiteLink,
     Version,
 )
+from gatepost.wire.submission_front import EXTENSIONS
 
 MAX_WORKERS = 1024
 """More processes than any machine's processors."""
@@ -128,6 +139,12 @@ class FrontEndTable(Table):
     """Whether passwords may cross a connection without TLS. Only for trusted networks and tests."""
     pop3_utf8: bool = Field(default=default_of(FrontEnd, "pop3_utf8"), examples=["true"])
     """Whether POP3 clients are offered `UTF8`. They ask before their server is known: only if every server has it."""
+    submission_extensions: list[SubmissionExtensionWord] = Field(
+        default=list(EXTENSIONS), examples=['["PIPELINING", "SIZE", "8BITMIME", "ENHANCEDSTATUSCODES", "DSN"]']
+    )
+    """What submission clients are promised before their server is known, beside AUTH and STARTTLS: only what every
+    server has that takes submissions. One that lacks a word is not used, and the log says so. Also known: `DSN`,
+    `SMTPUTF8`, `CHUNKING`, `BINARYMIME`."""
     carry_over_idle: bool = Field(default=default_of(FrontEnd, "carry_over_idle"), examples=["true"])
     """Whether an IMAP session that is idling or between commands goes on at the new server when its database moves, if
     the mailbox is the same there, without the client noticing. Costs a look at what passes, hides `COMPRESS` from
@@ -151,6 +168,7 @@ class FrontEndTable(Table):
     forms: FormsTable = FormsTable()
     token_verifier: TokenVerifierTable | None = None
     manager: ManagerTable | None = None
+    transport: HubTable | None = None
     etcd: EtcdTable | None = None
 
 
@@ -164,6 +182,11 @@ class OrganizationTable(Table):
     at an external URL only where it could proxy too, `sp2` redirects browsers and phones to it in any case."""
     accepted_domains: list[str] = Field(default=[], examples=['["contoso.com"]'])
     """Its mail domains. A login name without a domain gets the first one."""
+    accepted_domain_kinds: dict[str, DomainKindWord] = Field(
+        default={}, examples=['{ "fabrikam.com" = "internal-relay" }']
+    )
+    """Kinds of accepted domains that are not `authoritative` (all mailboxes are here, others are refused):
+    `internal-relay` (some are here, others go on by a send connector), `external-relay` (all goes on)."""
 
 
 class SiteTable(Table):
@@ -175,6 +198,8 @@ class SiteTable(Table):
     """Whether clients reach this site's front ends from the Internet."""
     through_peer: bool = Field(default=False, examples=["true"])
     """Other sites reach the mailbox servers here only through a front end of this site."""
+    hub_site: bool = Field(default=default_of(Site, "hub_site"), examples=["true"])
+    """Whether mail whose least-cost path leads through this site stops at its hubs."""
 
 
 class SiteLinkTable(Table):
@@ -184,6 +209,12 @@ class SiteLinkTable(Table):
     """The sites it joins, two or more."""
     cost: int = Field(default=default_of(SiteLink, "cost"), ge=1, le=MAX_COUNT, examples=["25"])
     """What crossing it costs; smaller is better."""
+    exchange_cost: int = Field(default=default_of(SiteLink, "exchange_cost"), ge=0, le=99_999, examples=["100"])
+    """What it costs for mail, where that is to be another cost. 0: `cost`."""
+    max_message_size: Size = Field(
+        default=default_of(SiteLink, "max_message_size"), ge=0, le=MAX_SIZE, examples=['"10MB"']
+    )
+    """Largest message that may cross it: a larger one goes back to its sender. 0: any."""
 
 
 class EndpointTable(Table):
@@ -198,7 +229,8 @@ class EndpointTable(Table):
     tls_name: str | None = Field(default=None, examples=['"imap.contoso.com"'])
     """The name that its certificate must carry. Default: the server's `fqdn`."""
     client_address: ClientAddressWord = Field(default=ClientAddress.NONE, examples=['"proxy-v2"'])
-    """How the client's address is told to it: `none`, `proxy-v2` (PROXY header), `id` (IMAP ID), `xclient` (POP3)."""
+    """How the client's address is told to it: `none`, `proxy-v1` or `proxy-v2` (PROXY header), `id` (IMAP ID),
+    `xclient` (POP3, SMTP), `xclient-login` (submission: with the user's name, and no password follows)."""
 
 
 class EndpointsTable(Table):
@@ -218,6 +250,14 @@ class EndpointsTable(Table):
     """HTTP, port 80. `tls = "clear"` must be written."""
     peer: EndpointTable | None = None
     """HTTP from other front ends, port 444, `implicit`: mutual TLS by the organization's own CA (`gatepost ca`)."""
+    smtp: EndpointTable | None = None
+    """SMTP, port 25, `starttls`: where servers of the organization hand over mail."""
+    lmtp: EndpointTable | None = None
+    """LMTP, port 24, `starttls`: where hubs deliver to a mailbox server."""
+    submission: EndpointTable | None = None
+    """SMTP of users who sign in, port 587, `starttls`."""
+    submissions: EndpointTable | None = None
+    """SMTP of users who sign in, port 465, `implicit`."""
 
 
 class SignInTable(Table):
@@ -263,6 +303,7 @@ class ServerTable(Table):
     """File with the certificates that sign this server's, relative to this file. Empty: the front end's `server_ca`."""
     max_connections: int = Field(default=default_of(Server, "max_connections"), ge=1, le=MAX_COUNT, examples=["200"])
     """Most pooled HTTP connections of one worker to it."""
+    transport: TransportTable = TransportTable()
 
 
 class CopyTable(Table):
@@ -332,6 +373,8 @@ class OrganizationFile(Table):
     databases: dict[str, DatabaseTable] = {}
     virtual_directories: list[VirtualDirectoryTable] = []
     arrays: dict[str, ArrayTable] = {}
+    receive_connectors: dict[str, ReceiveConnectorTable] = {}
+    send_connectors: dict[str, SendConnectorTable] = {}
 
 
 class FrontEndFile(Table):

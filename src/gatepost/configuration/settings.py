@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.organization.model import Network, Organization, Server
+from gatepost.wire.submission_front import EXTENSIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ class FrontEnd:
     allow_clear_passwords: bool = False
     pop3_utf8: bool = False
     """Offer POP3 `UTF8` (RFC 6856) before the sign-in: say yes only if every mailbox server understands it."""
+    submission_extensions: tuple[str, ...] = EXTENSIONS
+    """What submission clients are promised at their EHLO; every server that takes submissions must have all of it."""
     carry_over_idle: bool = False
     """Whether IMAP sessions that are idling or between commands go on at the new server when their database moves."""
     log_file: str = ""
@@ -173,6 +177,8 @@ class FrontEnd:
     """None: this front end runs no manager."""
     etcd: EtcdSettings | None = None
     """With it the registry is in etcd instead of a file."""
+    transport: HubSettings | None = None
+    """None: this server transports no mail."""
 
 
 @dataclass(frozen=True)

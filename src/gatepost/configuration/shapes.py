@@ -198,7 +198,10 @@ def _empty(annotation: Any) -> str | list[Any] | dict[str, Any]:  # noqa: ANN401
     return "" if annotation is str else {}
 
 
-_WORDS = {"sites": "site", "site_links": "site link", "servers": "server", "databases": "database", "arrays": "array"}
+_WORDS = {
+    "sites": "site", "site_links": "site link", "servers": "server", "databases": "database", "arrays": "array",
+    "receive_connectors": "receive connector", "send_connectors": "send connector",
+}  # fmt: skip
 
 
 def object_name(path: Path, data: Mapping[str, Any]) -> str:

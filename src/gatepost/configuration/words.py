@@ -24,11 +24,13 @@ from gatepost.organization.model import (
     TlsMode,
     Version,
 )
+from gatepost.wire.submission_front import EXTENSIONS, FURTHER_EXTENSIONS
 
 FAULT = "gatepost"
 """The error type of faults that carry `message` and `remedy` of their own."""
 
 E = TypeVar("E", bound=Enum)
+W = TypeVar("W")
 
 
 def fault(message: str, remedy: str) -> PydanticCustomError:
@@ -36,10 +38,10 @@ def fault(message: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError(FAULT, "{message}", {"message": message, "remedy": remedy})
 
 
-def _reader(choices: dict[str, E]) -> Callable[[Any], E]:
+def reader(choices: dict[str, W]) -> Callable[[Any], W]:
     """A validator that turns one of the words `choices` into its value."""
 
-    def read(value: Any) -> E:  # noqa: ANN401 - anything that TOML can hold
+    def read(value: Any) -> W:  # noqa: ANN401 - anything that TOML can hold
         word = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         if not isinstance(word, str):
             raise fault("is not a word", f"write one of: {', '.join(choices)}")
@@ -53,7 +55,8 @@ def _reader(choices: dict[str, E]) -> Callable[[Any], E]:
     return read
 
 
-def _by_value(kind: type[E]) -> dict[str, E]:
+def by_value(kind: type[E]) -> dict[str, E]:
+    """The members of an enum by their words."""
     return {str(member.value): member for member in kind}
 
 
@@ -72,15 +75,18 @@ def read_network(value: Any) -> Network:  # noqa: ANN401 - anything that TOML ca
     raise fault(f"has {quoted(value)}, which has bits set behind its prefix", f'write "{meant}"')
 
 
-VersionWord = Annotated[Version, BeforeValidator(_reader({version.word: version for version in Version}))]
-RoleWord = Annotated[Role, BeforeValidator(_reader(_by_value(Role)))]
-EditionWord = Annotated[Edition, BeforeValidator(_reader(_by_value(Edition)))]
-TlsWord = Annotated[TlsMode, BeforeValidator(_reader(_by_value(TlsMode)))]
-ClientAddressWord = Annotated[ClientAddress, BeforeValidator(_reader(_by_value(ClientAddress)))]
-FormWord = Annotated[SignInForm, BeforeValidator(_reader(_by_value(SignInForm)))]
-HttpSignInWord = Annotated[HttpSignIn, BeforeValidator(_reader(_by_value(HttpSignIn)))]
-AuthenticationWord = Annotated[AuthenticationMethod, BeforeValidator(_reader(_by_value(AuthenticationMethod)))]
-PathClassWord = Annotated[PathClass, BeforeValidator(_reader(_by_value(PathClass)))]
-CrossSiteRedirectWord = Annotated[CrossSiteRedirect, BeforeValidator(_reader(_by_value(CrossSiteRedirect)))]
+VersionWord = Annotated[Version, BeforeValidator(reader({version.word: version for version in Version}))]
+RoleWord = Annotated[Role, BeforeValidator(reader(by_value(Role)))]
+EditionWord = Annotated[Edition, BeforeValidator(reader(by_value(Edition)))]
+TlsWord = Annotated[TlsMode, BeforeValidator(reader(by_value(TlsMode)))]
+ClientAddressWord = Annotated[ClientAddress, BeforeValidator(reader(by_value(ClientAddress)))]
+FormWord = Annotated[SignInForm, BeforeValidator(reader(by_value(SignInForm)))]
+HttpSignInWord = Annotated[HttpSignIn, BeforeValidator(reader(by_value(HttpSignIn)))]
+AuthenticationWord = Annotated[AuthenticationMethod, BeforeValidator(reader(by_value(AuthenticationMethod)))]
+PathClassWord = Annotated[PathClass, BeforeValidator(reader(by_value(PathClass)))]
+CrossSiteRedirectWord = Annotated[CrossSiteRedirect, BeforeValidator(reader(by_value(CrossSiteRedirect)))]
+SubmissionExtensionWord = Annotated[
+    str, BeforeValidator(reader({word: word for word in (*EXTENSIONS, *FURTHER_EXTENSIONS)}))
+]
 Subnet = Annotated[Network, BeforeValidator(read_network)]
 Port = Annotated[int, Field(ge=1, le=65535)]

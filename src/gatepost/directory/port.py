@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol as Port
 
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
 
@@ -27,7 +27,7 @@ class User:
     mailbox: Mailbox
     password_hash: str = field(default="", repr=False)
     """Argon2id in PHC string form; empty: no password opens this account."""
-    protocols: frozenset[Protocol] = frozenset(Protocol)
+    protocols: frozenset[Protocol] = frozenset(CLIENT_PROTOCOLS)
     disabled: bool = False
     login_at_server: str = ""
     """Empty: the canonical name."""

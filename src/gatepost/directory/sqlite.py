@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import structlog
 
 from gatepost.directory.port import DirectoryUnavailable, User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 from gatepost.store.sqlite import Schema, Store, StoreUnavailable, close_after_writing, faults_of, open_for_writing
 from gatepost.store.watch import INTERVAL_SECONDS, Watch
@@ -41,6 +41,8 @@ SCHEMA = Schema(
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX addresses_of_user ON addresses (user);
         """,
+        # Submission has come to the protocols: who had all of them keeps all.
+        "UPDATE users SET protocols = 'imap pop3 https submission' WHERE protocols = 'imap pop3 https';",
     ),
     made_by="gatepost user add",
 )
@@ -74,7 +76,7 @@ def user_of(row: Row) -> User:
     name, password_hash, database, home_server, words, disabled, login_at_server = row
     protocols = _PROTOCOLS.get(words)
     if protocols is None:
-        protocols = _PROTOCOLS[words] = frozenset(p for p in Protocol if p.value in words.split())
+        protocols = _PROTOCOLS[words] = frozenset(p for p in CLIENT_PROTOCOLS if p.value in words.split())
     return User(name, Mailbox(database, home_server), password_hash, protocols, bool(disabled), login_at_server)
 
 
@@ -84,7 +86,7 @@ _PROTOCOLS: dict[str, frozenset[Protocol]] = {}
 
 def words_of(protocols: frozenset[Protocol]) -> str:
     """How the file spells a set of protocols."""
-    return " ".join(p.value for p in Protocol if p in protocols)
+    return " ".join(p.value for p in CLIENT_PROTOCOLS if p in protocols)
 
 
 class SqliteDirectory:

@@ -2,7 +2,8 @@
 
 `check` is pure, so the same judgement serves a file, a command that changes the organization, and tests. The parts:
 this module has names, sites, links, databases and arrays; `check_servers` endpoints and sign-in; `check_directories`
-virtual directories; `check_client_access` whether front ends can proxy and redirect to each other.
+virtual directories; `check_client_access` whether front ends can proxy and redirect to each other; `check_transport`
+mail.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from gatepost.organization.addresses import is_host_name
 from gatepost.organization.check_client_access import check_client_access
 from gatepost.organization.check_directories import check_directories
+from gatepost.organization.check_front_mail import check_front_mail
 from gatepost.organization.check_servers import check_servers
+from gatepost.organization.check_transport import check_transport
 from gatepost.organization.faults import Path, error, listed, quoted, repeated, unknown, warning
 from gatepost.organization.model import (
     ClientAccessArray,
@@ -42,6 +45,8 @@ def check(organization: Organization) -> list[Finding]:
         *check_directories(organization),
         *_check_arrays(organization),
         *check_client_access(organization),
+        *check_front_mail(organization),
+        *check_transport(organization),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
 
@@ -56,6 +61,8 @@ def _check_names(organization: Organization) -> Iterator[Finding]:
         ("servers", "server", organization.servers),
         ("databases", "database", organization.databases),
         ("arrays", "array", organization.arrays),
+        ("receive_connectors", "receive connector", organization.receive_connectors),
+        ("send_connectors", "send connector", organization.send_connectors),
     ]
     for table, word, names in kinds:
         for name in names:

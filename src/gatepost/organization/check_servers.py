@@ -31,15 +31,33 @@ TLS_MODES: dict[str, frozenset[TlsMode]] = {
     "https": frozenset({TlsMode.IMPLICIT}),
     "peer": frozenset({TlsMode.IMPLICIT}),
     "http": frozenset({TlsMode.CLEAR}),
+    "smtp": frozenset({TlsMode.STARTTLS, TlsMode.CLEAR}),
+    "lmtp": frozenset({TlsMode.STARTTLS, TlsMode.IMPLICIT, TlsMode.CLEAR}),
+    "submission": frozenset({TlsMode.STARTTLS, TlsMode.CLEAR}),
+    "submissions": frozenset({TlsMode.IMPLICIT}),
 }
 """What each endpoint's name promises (RFC 8314 section 3 keeps implicit TLS on names of its own)."""
 
-IMPLICIT_TLS_PORTS = {993: "imaps", 995: "pop3s", 443: "https"}
+IMPLICIT_TLS_PORTS = {993: "imaps", 995: "pop3s", 443: "https", 465: "submissions"}
 """Ports at which clients and servers begin with TLS (RFC 8314 section 7), and the endpoints that do."""
-CLEAR_START_PORTS = {143: "imap", 110: "pop3"}
+CLEAR_START_PORTS = {143: "imap", 110: "pop3", 25: "smtp", 587: "submission"}
 """Ports at which they begin in clear."""
 
-_CLIENT_ADDRESS_PROTOCOL = {ClientAddress.ID: Protocol.IMAP, ClientAddress.XCLIENT: Protocol.POP3}
+_OTHER_NAMES = {
+    "imap": "imaps",
+    "imaps": "imap",
+    "pop3": "pop3s",
+    "pop3s": "pop3",
+    "https": "http",
+    "submission": "submissions",
+    "submissions": "submission",
+}
+"""Endpoints of one protocol whose names promise different TLS modes."""
+_CLIENT_ADDRESS_PROTOCOLS = {
+    ClientAddress.ID: (Protocol.IMAP,),
+    ClientAddress.XCLIENT: (Protocol.POP3, Protocol.SMTP, Protocol.SUBMISSION),
+    ClientAddress.XCLIENT_LOGIN: (Protocol.SUBMISSION,),
+}
 
 
 def check_servers(organization: Organization) -> Iterator[Finding]:
@@ -106,10 +124,10 @@ def _check_endpoint(server: Server, endpoint: Endpoint) -> Iterator[Finding]:
     if endpoint.tls_name != server.fqdn and not is_address(endpoint.tls_name):
         message = f"endpoint {endpoint.name}: {quoted(endpoint.tls_name)} cannot be a name in a certificate"
         yield error((*path, "tls_name"), who, message, "write the name that the server's certificate carries")
-    fits = _CLIENT_ADDRESS_PROTOCOL.get(endpoint.client_address, endpoint.protocol)
-    if fits is not endpoint.protocol:
-        word = endpoint.client_address.value
-        message = f'endpoint {endpoint.name} has client_address = "{word}", which only {fits.value} knows'
+    fits = _CLIENT_ADDRESS_PROTOCOLS.get(endpoint.client_address, (endpoint.protocol,))
+    if endpoint.protocol not in fits:
+        word, known = endpoint.client_address.value, listed([protocol.value for protocol in fits])
+        message = f'endpoint {endpoint.name} has client_address = "{word}", which only {known} knows'
         yield error((*path, "client_address"), who, message, 'use "proxy-v2" or "none"')
 
 
@@ -125,8 +143,7 @@ def _check_port_and_tls(path: Path, who: str, endpoint: Endpoint) -> Iterator[Fi
 
 def _other_name(endpoint: Endpoint) -> str:
     """The name under which the TLS mode that was asked for exists, as an end of a remedy."""
-    pairs = {"imap": "imaps", "imaps": "imap", "pop3": "pop3s", "pop3s": "pop3", "https": "http"}
-    other = pairs.get(endpoint.name, "")
+    other = _OTHER_NAMES.get(endpoint.name, "")
     return f", or name it {other}" if endpoint.tls in TLS_MODES.get(other, ()) else ""
 
 

@@ -7,19 +7,37 @@ whoever holds the old one keeps a consistent view of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, StrEnum
+from enum import IntEnum, StrEnum
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
+from gatepost.organization.finding import Finding, Severity
+from gatepost.organization.names import wire_domain
+from gatepost.organization.protocol import CLIENT_PROTOCOLS, MAILBOX_PROTOCOLS, PROXIED, ClientAddress, Protocol
+from gatepost.organization.transport import (
+    HUB_SETTINGS,
+    DomainKind,
+    ReceiveConnector,
+    SendConnector,
+    TransportSettings,
+)
+from gatepost.organization.virtual_directory import (
+    CLASS_OF_SERVICE,
+    AuthenticationMethod,
+    CrossSiteRedirect,
+    PathClass,
+    VirtualDirectory,
+    class_of_service,
+)
+
+__all__ = [
+    "CLASS_OF_SERVICE", "CLIENT_PROTOCOLS", "MAILBOX_PROTOCOLS", "PEER", "PROXIED", "AuthenticationMethod",
+    "ClientAccessArray", "ClientAddress", "CrossSiteRedirect", "Database", "DatabaseCopy", "Edition", "Endpoint",
+    "Finding", "HttpSignIn", "Network", "Organization", "PathClass", "Protocol", "Role", "Server", "Severity",
+    "SignIn", "SignInForm", "Site", "SiteLink", "TlsMode", "Version", "VirtualDirectory", "class_of_service",
+]  # fmt: skip
+
 Network = IPv4Network | IPv6Network
-
-
-class Protocol(StrEnum):
-    """A client protocol. The value is the word used in configuration, commands and logs."""
-
-    IMAP = "imap"
-    POP3 = "pop3"
-    HTTPS = "https"
 
 
 class TlsMode(StrEnum):
@@ -68,18 +86,6 @@ class Edition(StrEnum):
     SP2 = "sp2"
 
 
-class ClientAddress(StrEnum):
-    """How the client's address travels to a mailbox server."""
-
-    NONE = "none"
-    PROXY_V2 = "proxy-v2"
-    """PROXY protocol version 2 header, the first bytes of the connection."""
-    ID = "id"
-    """IMAP `ID ("x-originating-ip" …)` (RFC 2971, Dovecot's field names)."""
-    XCLIENT = "xclient"
-    """POP3 `XCLIENT ADDR=… PORT=…` as Dovecot understands it."""
-
-
 class SignInForm(StrEnum):
     """With whose credentials Gatepost signs in at a mailbox server."""
 
@@ -109,6 +115,8 @@ class Site:
     internet_facing: bool = False
     through_peer: bool = False
     """Other sites reach the mailbox servers here only through a front end of this site (SPEC C12)."""
+    hub_site: bool = False
+    """Mail whose least-cost path leads through this site stops at its hubs (SPEC T3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +126,22 @@ class SiteLink:
     name: str
     sites: tuple[str, ...]
     cost: int = 10
+    exchange_cost: int = 0
+    """What it costs for mail, where that is to be another cost; 0: `cost`."""
+    max_message_size: int = 0
+    """Bytes of the largest message that may cross it; 0: any."""
+
+    @property
+    def mail_cost(self) -> int:
+        """What crossing it costs for mail."""
+        return self.exchange_cost or self.cost
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a server answers one protocol.
 
-    `name` is the key in the file (`imap`, `imaps`, `pop3`, `pop3s`, `https`, `http`); `address` is an IP
+    `name` is the key in the file (`imap`, `imaps`, `https`, `smtp`, `lmtp` …); `address` is an IP
     address or a host name to connect to or to listen on; `tls_name` is the name its certificate must carry.
     """
 
@@ -169,6 +186,35 @@ class Server:
     """Path of the CA file that signs this server's certificates; empty: the front end's `server_ca`."""
     max_connections: int = 2000
     """Most pooled HTTP connections of one worker to this server (SPEC B4)."""
+    transport: TransportSettings = HUB_SETTINGS
+    """Of a hub or an edge (SPEC T6)."""
+
+    @property
+    def carries_mail(self) -> bool:
+        """Whether it is a hub or an edge."""
+        return not self.roles.isdisjoint({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
+
+    @property
+    def takes_mail(self) -> bool:
+        """Whether it is a hub or an edge that others can hand mail to."""
+        return self.carries_mail and self.endpoint(Protocol.SMTP) is not None
+
+    @property
+    def delivery_endpoint(self) -> Endpoint | None:
+        """Where hubs deliver to its mailboxes: by LMTP, else by SMTP, which on a hub of today is the hub's own."""
+        is_hub = self.carries_mail and self.version is Version.MODERN
+        return self.endpoint(Protocol.LMTP) or (None if is_hub else self.endpoint(Protocol.SMTP))
+
+    @property
+    def client_endpoints(self) -> tuple[Endpoint, ...]:
+        """What a front end that is this server listens on; nothing where it is none.
+
+        SMTP among it, which it hands to hubs, unless the server is a hub or an edge itself, whose own that is.
+        """
+        if Role.CLIENT_ACCESS not in self.roles:
+            return ()
+        own = CLIENT_PROTOCOLS if self.carries_mail else (*CLIENT_PROTOCOLS, Protocol.SMTP)
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.protocol in own)
 
     @property
     def peer_endpoint(self) -> Endpoint | None:
@@ -217,78 +263,6 @@ class Database:
         return any(copy.server == server for copy in self.copies)
 
 
-class AuthenticationMethod(StrEnum):
-    """A method that a virtual directory accepts."""
-
-    BASIC = "basic"
-    INTEGRATED = "integrated"
-    FORMS = "forms"
-
-
-class PathClass(StrEnum):
-    """Who asks for a path, and so what may be answered (SPEC C3 to C8)."""
-
-    INTERACTIVE = "interactive"
-    """A person with a browser: may be shown a page."""
-    DEVICE = "device"
-    """A phone with ActiveSync: understands 451."""
-    API = "api"
-    """A program: its requests are proxied, it is never sent elsewhere."""
-
-
-class CrossSiteRedirect(StrEnum):
-    """How a browser is sent to another site (`CrossSiteRedirectType` of the source system)."""
-
-    MANUAL = "manual"
-    """A page with the link; the user clicks."""
-    SILENT = "silent"
-
-
-CLASS_OF_SERVICE = {
-    "owa": PathClass.INTERACTIVE,
-    "ecp": PathClass.INTERACTIVE,
-    "exchange": PathClass.INTERACTIVE,
-    "public": PathClass.INTERACTIVE,
-    "exchweb": PathClass.INTERACTIVE,
-    "microsoft-server-activesync": PathClass.DEVICE,
-}
-"""The class of a service's paths, by its case-folded word, where a virtual directory says none; all others: API."""
-
-
-def class_of_service(service: str) -> PathClass:
-    """The class of a service that says none itself."""
-    return CLASS_OF_SERVICE.get(service.casefold(), PathClass.API)
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualDirectory:
-    """A path that a server serves over HTTP, and where others reach it.
-
-    `path` has a leading and no trailing slash and matches whole path segments, without regard to case.
-    `internal_url` is where peers and front ends send requests for it; `external_url` is what clients outside are told.
-    """
-
-    server: str
-    service: str
-    path: str
-    internal_url: str | None = None
-    external_url: str | None = None
-    authentication: frozenset[AuthenticationMethod] = frozenset({AuthenticationMethod.INTEGRATED})
-    name: str = ""
-    """The source system's name for it, such as `owa (Default Web Site)`."""
-    path_class: PathClass = PathClass.API
-    redirect_to_optimal_owa_server: bool = True
-    """On a front end's interactive directory: whether browsers may be redirected to the mailbox's site (SPEC C6)."""
-    cross_site_redirect: CrossSiteRedirect = CrossSiteRedirect.MANUAL
-    internal_bypass_url: str | None = None
-    """Where peers reach this one machine when `internal_url` is a balanced name (`InternalNLBBypassUrl`)."""
-
-    @property
-    def peer_url(self) -> str | None:
-        """The URL that a peer sends proxied requests to."""
-        return self.internal_bypass_url or self.internal_url
-
-
 @dataclass(frozen=True, slots=True)
 class ClientAccessArray:
     """Client access servers of one site behind one name (SPEC B7)."""
@@ -297,29 +271,6 @@ class ClientAccessArray:
     site: str
     fqdn: str
     members: tuple[str, ...]
-
-
-class Severity(Enum):
-    """How bad a `Finding` is: an error stops the file from being used."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault of the organization: what object, what is wrong, what to do (SPEC O2).
-
-    `path` are the keys that lead to the place in the file, such as `("servers", "MBX-01", "site")`. `rests_on` is a
-    second place that the judgement rests on: while that one is at fault itself, this finding may be no news.
-    """
-
-    severity: Severity
-    path: tuple[str | int, ...]
-    object_name: str
-    message: str
-    remedy: str
-    rests_on: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -335,11 +286,42 @@ class Organization:
     databases: dict[str, Database] = field(default_factory=dict)
     virtual_directories: tuple[VirtualDirectory, ...] = ()
     arrays: dict[str, ClientAccessArray] = field(default_factory=dict)
+    accepted_domain_kinds: dict[str, DomainKind] = field(default_factory=dict)
+    """Of the accepted domains that are not authoritative, spelled as in `accepted_domains`."""
+    receive_connectors: dict[str, ReceiveConnector] = field(default_factory=dict)
+    send_connectors: dict[str, SendConnector] = field(default_factory=dict)
 
     @property
     def default_domain(self) -> str:
         """The domain of a login name that has none: the first accepted domain, or empty."""
         return self.accepted_domains[0] if self.accepted_domains else ""
+
+    @cached_property
+    def domain_kinds(self) -> dict[str, DomainKind]:
+        """The kind of each accepted domain, by its name in lower case as it is on the wire (A-labels)."""
+        kinds = {name.casefold(): kind for name, kind in self.accepted_domain_kinds.items()}
+        return {
+            wire_domain(name): kinds.get(name.casefold(), DomainKind.AUTHORITATIVE) for name in self.accepted_domains
+        }
+
+    @cached_property
+    def hubs_by_site(self) -> dict[str, tuple[Server, ...]]:
+        """Each site's hubs that can be reached by SMTP, by name: those of today where there are any, else the old."""
+        found: dict[str, list[Server]] = {}
+        for server in sorted(self.servers.values(), key=lambda s: (-s.version, s.name)):
+            if Role.HUB_TRANSPORT in server.roles and server.endpoint(Protocol.SMTP) is not None:
+                others = found.setdefault(server.site, [])
+                if not others or others[0].version is server.version:
+                    others.append(server)
+        return {site: tuple(hubs) for site, hubs in found.items()}
+
+    @cached_property
+    def receive_connectors_by_server(self) -> dict[str, tuple[ReceiveConnector, ...]]:
+        """Each server's receive connectors."""
+        grouped: dict[str, list[ReceiveConnector]] = {}
+        for connector in self.receive_connectors.values():
+            grouped.setdefault(connector.server, []).append(connector)
+        return {name: tuple(found) for name, found in grouped.items()}
 
     @cached_property
     def directories_by_server(self) -> dict[str, tuple[VirtualDirectory, ...]]:

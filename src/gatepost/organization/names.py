@@ -35,6 +35,17 @@ def canonical_login_name(name: str, default_domain: str) -> str:
     return f"{local}@{domain}"
 
 
+def wire_domain(domain: str) -> str:
+    """A domain in lower case as DNS has it, without a trailing dot: in A-labels where that can be done (RFC 5890)."""
+    domain = domain.rstrip(".").lower()
+    if domain.isascii():
+        return domain
+    try:
+        return domain.encode("idna").decode("ascii")
+    except UnicodeError:
+        return domain
+
+
 def _fold(name: str) -> str:
     """Compatibility caseless form (Unicode 3.13, D146); folding may undo composition, so one pass is not enough."""
     once = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())

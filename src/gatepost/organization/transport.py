@@ -51,6 +51,11 @@ class Binding:
     """TLS from the first byte, as on port 465 (RFC 8314)."""
 
 
+def binding_name(binding: Binding) -> str:
+    """`smtp 0.0.0.0:25`."""
+    return f"smtp {binding.address}:{binding.port}"
+
+
 @dataclass(frozen=True, slots=True)
 class AddressRange:
     """Remote addresses, both ends included. `first` and `last` are of the same family."""
@@ -96,6 +101,8 @@ class ReceiveConnector:
     tarpit_seconds: float = 5.0
     connection_seconds: float = 600.0
     inactivity_seconds: float = 300.0
+    greeting_delay: float = 0.0
+    """How long clients wait for the banner: those who speak before it are refused, and most of them send spam."""
     bare_line_feeds: bool = False
     """Take lines that end in LF alone, from submitters that know no better; they are put right before they go on."""
     proxy_protocol_from: tuple[AddressRange, ...] = ()
@@ -176,31 +183,57 @@ class TransportSettings:
     """What `Set-TransportServer` sets for one hub or edge. Times in seconds (exchange-facts 4.3)."""
 
     queue_glitch_retry_count: int = 4
+    """Attempts at a server that could not be reached, one each `queue_glitch_retry_interval`."""
     queue_glitch_retry_interval: float = 60.0
+    """How long to wait before each of those."""
     transient_failure_retry_count: int = 6
+    """Attempts after those, one each `transient_failure_retry_interval`."""
     transient_failure_retry_interval: float = 300.0
-    """600 on an edge."""
+    """How long to wait before each of those. 600 on an edge."""
     outbound_connection_failure_retry_interval: float = 600.0
-    """1800 on an edge."""
+    """How long to wait before every attempt from then on. 1800 on an edge."""
     message_retry_interval: float = 900.0
+    """How long a message waits that a server has put off."""
     message_expiration: float = 2 * 86400.0
+    """How old a message becomes before it goes back to its sender."""
     delay_notification: float = 4 * 3600.0
+    """How old a message becomes before its sender hears that it is late."""
     mailbox_delivery_queue_retry_interval: float = 300.0
+    """How long mail for a mailbox server waits that could not be reached."""
     max_outbound_connections: int = 1000
+    """Most connections to other servers at a time."""
     max_per_domain_outbound_connections: int = 20
+    """Most connections for one next hop at a time."""
     max_messages_per_connection: int = 20
-    """Between servers of the organization."""
+    """Most messages over one connection between servers of the organization."""
     queue_max_idle: float = 180.0
+    """How long an empty queue is kept."""
     poison_threshold: int = 2
+    """How often the process may die over a message before it is set aside."""
     connect_seconds: float = 30.0
+    """How long a connection may take to be made."""
     hedge_seconds: float = 2.0
     """After this without an answer a second server of the same preference is tried at the same time. 0: never."""
     healthy_server_selector: bool = True
-    """False is the naive mode: servers that are down keep getting their turn."""
+    """Whether servers that are down are left out until they are due. `false`: they keep getting their turn."""
     max_queued_messages: int = 1_000_000
+    """Nothing more is taken while so many messages wait."""
     min_free_bytes: int = 500 * MEGABYTE
+    """Nothing more is taken while less than this is free on the disk."""
     connectivity_log_enabled: bool = False
+    """Whether the connectivity log is written."""
     connectivity_log_max_age: float = 30 * 86400.0
+    """How long its files are kept. 0: for ever."""
     connectivity_log_max_directory_size: int = 250 * MEGABYTE
+    """How much room its files may take together."""
     connectivity_log_max_file_size: int = 10 * MEGABYTE
+    """When the next file is begun."""
     safety_net_hold: float = 2 * 86400.0
+    """How long copies of delivered messages are kept."""
+
+
+HUB_SETTINGS = TransportSettings()
+EDGE_SETTINGS = TransportSettings(
+    transient_failure_retry_interval=600.0, outbound_connection_failure_retry_interval=1800.0
+)
+"""The settings of an edge that says nothing (SPEC T6)."""

@@ -41,15 +41,23 @@ class Peer:
 
 
 class PeerTrust:
-    """Whom the front end `own_name` believes: certificates of `organization_ca` (PEM) for servers of the organization.
+    """Whom the server `own_name` believes: certificates of `organization_ca` (PEM) for servers of the organization
+    that have one of `roles`.
 
     Raises ValueError when `organization_ca` holds no certificate.
     """
 
-    def __init__(self, organization_ca: bytes, servers: Mapping[str, Server], own_name: str) -> None:
+    def __init__(
+        self,
+        organization_ca: bytes,
+        servers: Mapping[str, Server],
+        own_name: str,
+        roles: frozenset[Role] = frozenset({Role.CLIENT_ACCESS}),
+    ) -> None:
         self._authorities = x509.load_pem_x509_certificates(organization_ca)
         self._servers = servers
         self._own_name = own_name
+        self._roles = roles
 
     def identify(self, certificate: bytes | None, now: float) -> Peer:
         """Who shows this `certificate` (DER; None: none was shown). `now` is in seconds since 1970.
@@ -88,13 +96,14 @@ class PeerTrust:
         return expires
 
     def _server(self, uris: list[str]) -> Server:
-        """The one front end that the URIs name."""
+        """The one server that the URIs name."""
         names = [name for name in map(server_of_uri, uris) if name is not None]
         if len(names) != 1:
             raise PeerRefused(f"the certificate names {len(names) or 'no'} servers")
         server = self._servers.get(names[0])
-        if server is None or Role.CLIENT_ACCESS not in server.roles:
-            raise PeerRefused(f"{names[0]!r} is no client access server of the organization")
+        if server is None or not self._roles & server.roles:
+            roles = " or ".join(sorted(role.value.replace("-", " ") for role in self._roles))
+            raise PeerRefused(f"{names[0]!r} is no {roles} server of the organization")
         if server.name == self._own_name:
             raise PeerRefused("it is this front end itself")
         return server

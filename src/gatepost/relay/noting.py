@@ -16,6 +16,7 @@ from gatepost.wire.boundaries import (
     pop3_deletes,
     websocket_close,
 )
+from gatepost.wire.smtp_tracker import SmtpTracker
 
 GOING_AWAY = 1012
 """WebSocket's "Service Restart": the client may come back at once (IANA's registry of close codes)."""
@@ -119,5 +120,7 @@ class WebSocketNotes:
         return websocket_close(GOING_AWAY, text.encode()) if self._frames.at_boundary else b""
 
 
-Notes = ImapTails | Pop3Tails | WebSocketNotes
+MailNotes = ImapTails | Pop3Tails | SmtpTracker
+"""Of a session of a mail protocol. SMTP needs more than tails: what a message holds looks like commands."""
+Notes = MailNotes | WebSocketNotes
 """What tells when a relayed session may be ended, and what its client is told."""

@@ -8,6 +8,7 @@ mailbox's database. It never raises for bad facts: whatever cannot be served is 
                                          ├─ in this site ─────────────► same_site      C1
                                          ├─ modern, elsewhere ────────► modern         C10, C12
                                          ├─ 2007/2010 elsewhere, HTTP ► elsewhere      C2, C3, C5, C6, C8, C11
+                                         ├─ submission, anywhere ─────► hubs           C10, T12
                                          └─ old, elsewhere, mail ─────► mail_elsewhere C9
 """
 
@@ -17,6 +18,7 @@ from gatepost.organization.model import Organization, Protocol, Server, Version
 from gatepost.routing.case import Case, refusal
 from gatepost.routing.directories import find_directory, path_class
 from gatepost.routing.elsewhere import decide_elsewhere
+from gatepost.routing.hubs import decide_submission
 from gatepost.routing.mail_elsewhere import decide_mail_elsewhere
 from gatepost.routing.modern import decide_modern
 from gatepost.routing.old_mailboxes import decide_2003, old_path
@@ -120,11 +122,19 @@ def _web(case: Case) -> Decision:
 
 
 def _mail(case: Case) -> Decision:
-    """IMAP and POP3."""
+    """IMAP, POP3 and submission."""
+    if case.request.protocol is Protocol.SUBMISSION and not _through_peer(case):
+        return decide_submission(case)
     if case.same_site:
         target = mailbox_target(case, "C1")
         return target if isinstance(target, Refuse) else case.one("C1", target)
     return decide_modern(case) if case.server.version >= Version.MODERN else decide_mail_elsewhere(case)
+
+
+def _through_peer(case: Case) -> bool:
+    """Whether the mailbox's site is reached through a front end of it only (C12), and this is none of those."""
+    site = case.organization.sites.get(case.server.site)
+    return site is not None and site.through_peer and not case.same_site and case.server.version >= Version.MODERN
 
 
 def _once(case: Case, decision: Decision) -> Decision:

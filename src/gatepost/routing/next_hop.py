@@ -17,12 +17,16 @@ class DeliveryType(StrEnum):
     """The hubs of another site; `domain` is the site."""
     CONNECTOR_SERVERS = "SmtpRelayToConnectorSourceServers"
     """The source servers of a send connector; `domain` is the connector."""
+    DELIVERY_GROUP = "SmtpRelayToMailboxDeliveryGroup"
+    """The old hubs of this site, which alone reach its old mailboxes; `domain` is `Site:<site>;Version:<version>`."""
     SERVERS = "SmtpRelayToServers"
     """Named servers, as an operator's redirect has it; `domain` is their names, parted by a semicolon."""
     DNS = "DnsConnectorDelivery"
     """By MX; `domain` is the recipients' domain."""
     SMART_HOST = "SmartHostConnectorDelivery"
     """The smart hosts of a send connector; `domain` is their list."""
+    UNDEFINED = "Undefined"
+    """Not yet routed; `domain` is `Submission`, or `Poison Message`."""
     UNREACHABLE = "Unreachable"
     """There is no way now; the organization may change. `domain` is `Unreachable Domain`."""
 
@@ -62,6 +66,8 @@ class Way:
     """The name that a verified certificate must carry; empty: `host`."""
     mutual: bool = False
     """A server of the organization: both show certificates of the organization's CA, and believe each other."""
+    server: str = ""
+    """Its name in the organization, where it is one of its servers: for its CA and its health."""
 
 
 @dataclass(frozen=True, slots=True)

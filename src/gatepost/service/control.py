@@ -7,6 +7,7 @@ the frame's first byte (SCM_RIGHTS), so whoever has a whole frame has its descri
     supervisor ◄── Ready, Failed, Reloaded, Leaving, Pong, StatusReply ── worker
     operator   ── StatusRequest ──► supervisor ── ServiceStatus ──► operator
     sessions   ── SessionsRequest, Kick: see `session_messages`
+    transport  ── TransportRequest: see `transport_messages`
 
 Secrets (private key, master passwords) travel here in the configuration: never on a command line or in the environment.
 """
@@ -24,6 +25,7 @@ from typing import Any
 import msgspec
 
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
+from gatepost.service.transport_messages import TransportReply, TransportRequest
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """One message: an organization of tens of thousands of objects is a few MB, 20,000 sessions are about 6 MB."""
@@ -133,7 +135,7 @@ class ManagerReply(msgspec.Struct, frozen=True):
 class StatusReply(_Message, frozen=True):
     """What a worker does. `sessions` holds at most `MAX_SESSIONS_LISTED` of `counters["sessions"]`.
 
-    `manager` is there when it is the active manager's.
+    `manager` is there when it is the active manager's; the transport's has counters only.
     """
 
     version: int
@@ -160,8 +162,17 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     status: ManagerReply | None
 
 
+class TransportStatus(msgspec.Struct, frozen=True):
+    """The transport's process as the supervisor sees it. `counters` is None when it did not answer in time."""
+
+    pid: int
+    state: str
+    restarts: int
+    counters: dict[str, int] | None
+
+
 class ServiceStatus(_Message, frozen=True):
-    """The whole front end. `manager` is None where it runs none."""
+    """The whole front end. `manager` and `transport` are None where it runs none."""
 
     server: str
     pid: int
@@ -169,6 +180,7 @@ class ServiceStatus(_Message, frozen=True):
     restarts: int
     workers: list[WorkerStatus]
     manager: ManagerStatus | None = None
+    transport: TransportStatus | None = None
 
 
 MAX_SESSIONS_LISTED = 20_000
@@ -191,6 +203,8 @@ Message = (
     | SessionsReply
     | Kick
     | Kicked
+    | TransportRequest
+    | TransportReply
 )
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)

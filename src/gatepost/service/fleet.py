@@ -85,7 +85,10 @@ class Fleet:
         yield from self._leaving
 
     async def start(self, slots: int) -> None:
-        """Starts the first workers; returns when each is ready or has failed. Raises `StartFailed` if all have."""
+        """Starts the first workers, if any; returns when each is ready or failed. Raises `StartFailed` if all have."""
+        if not slots:
+            self._first_results = None
+            return
         self.grow(slots)
         await self._started
 

@@ -1,7 +1,7 @@
 """The operators' socket: a Unix socket beside the registry, for the account that runs the supervisor only (mode 0600).
 
 One request a connection, in the frames of `control`: `StatusRequest` in, `ServiceStatus` out; `SessionsRequest` and
-`Kick` are answered likewise.
+`Kick` and `TransportRequest` are answered likewise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from gatepost.service.control import (
     receive_first,
 )
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
+from gatepost.service.transport_messages import TransportReply, TransportRequest
 
-Answer = TypeVar("Answer", ServiceStatus, SessionsReply, Kicked)
+Answer = TypeVar("Answer", ServiceStatus, SessionsReply, Kicked, TransportReply)
+Request = StatusRequest | SessionsRequest | Kick | TransportRequest
 
 PREFIX, SUFFIX = "gatepost-", ".sock"
 MAX_CONNECTIONS = 16
@@ -71,6 +73,10 @@ class Service(Protocol):
 
     async def kick(self, request: Kick) -> Kicked:
         """End the sessions that match."""
+        ...
+
+    async def transport(self, request: TransportRequest) -> TransportReply:
+        """What the transport says."""
         ...
 
 
@@ -118,7 +124,7 @@ class OperatorsSocket:
         def received(message: Message, descriptors: list[int]) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
-            if isinstance(message, StatusRequest | SessionsRequest | Kick):
+            if isinstance(message, StatusRequest | SessionsRequest | Kick | TransportRequest):
                 tasks.start(self._answer(channel, message), "operators' request")
             else:
                 closed()
@@ -130,13 +136,15 @@ class OperatorsSocket:
         channel = Channel(self._loop, sock, received, closed)
         self._channels.add(channel)
 
-    async def _answer(self, channel: Channel, message: StatusRequest | SessionsRequest | Kick) -> None:
-        answer: ServiceStatus | SessionsReply | Kicked
+    async def _answer(self, channel: Channel, message: Request) -> None:
+        answer: ServiceStatus | SessionsReply | Kicked | TransportReply
         match message:
             case SessionsRequest():
                 answer = await self._service.sessions(message)
             case Kick():
                 answer = await self._service.kick(message)
+            case TransportRequest():
+                answer = await self._service.transport(message)
             case _:
                 answer = await self._service.status()
         channel.send(answer)
@@ -155,9 +163,7 @@ def ask(path: Path, seconds: float = 10.0) -> ServiceStatus:
     return request(path, StatusRequest(), ServiceStatus, seconds)
 
 
-def request(
-    path: Path, message: StatusRequest | SessionsRequest | Kick, kind: type[Answer], seconds: float = 10.0
-) -> Answer:
+def request(path: Path, message: Request, kind: type[Answer], seconds: float = 10.0) -> Answer:
     """The answer, which is of that `kind`, to one request at the operators' socket `path`. Blocks. Raises OSError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _short_path(path) as name:
         sock.settimeout(seconds)

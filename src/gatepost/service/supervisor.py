@@ -20,15 +20,25 @@ from typing import Any
 from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges, sessions, stores
-from gatepost.service.control import Opened, Reload, ServiceStatus, Start, WorkerStatus
+from gatepost.service.control import (
+    ManagerStatus,
+    Opened,
+    Reload,
+    ServiceStatus,
+    Start,
+    TransportStatus,
+    WorkerStatus,
+)
 from gatepost.service.fleet import Fleet, StartFailed
 from gatepost.service.following import OrganizationFollower, followed
 from gatepost.service.handing_over import Loaded, pack
-from gatepost.service.manager_keeper import SLOT, ManagerKeeper
+from gatepost.service.keeper import MANAGER, TRANSPORT, Keeper
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
+from gatepost.service.transport_messages import ANSWER_SECONDS, TransportReply, TransportRequest
+from gatepost.service.transport_sockets import bindings
 from gatepost.service.worker_process import DEFAULT_CORE
 
 CONFIRM_SECONDS = 10.0
@@ -63,9 +73,11 @@ class Supervisor:
         self._core = core
         self._notifier = Notifier(os.environ)
         self._listeners = Listeners()
+        self._bindings = Listeners()
         self._loaded: Loaded
         self._fleet: Fleet
-        self._keeper: ManagerKeeper
+        self._manager: Keeper
+        self._transport: Keeper
         self._operators: OperatorsSocket | None = None
         self._follower: OrganizationFollower | None = None
         self._read_at = 0.0
@@ -131,7 +143,10 @@ class Supervisor:
 
     def _prepare(self, configuration: Configuration) -> None:
         try:
-            self._listeners.commit(self._listeners.prepare(configuration.server.endpoints, self._slots(configuration)))
+            self._listeners.commit(
+                self._listeners.prepare(configuration.server.client_endpoints, self._slots(configuration))
+            )
+            self._bindings.commit(self._bindings.prepare(bindings(configuration), 1))
             path = configuration.front_end.log_file
             self._writer = logs.LineWriter(logs.open_log(path) if path else 1)
         except ListenError as fault:
@@ -142,7 +157,8 @@ class Supervisor:
     async def _start(self, configuration: Configuration) -> None:
         self._fleet = Fleet(self._core, self._start_message, self._log)
         self._fleet.drain_seconds = configuration.front_end.limits.drain_seconds
-        self._keeper = ManagerKeeper(lambda: self._start_message(SLOT, ()), self._log)
+        self._manager = Keeper(MANAGER, lambda: self._start_message(MANAGER.slot, ()), self._log)
+        self._transport = Keeper(TRANSPORT, self._start_transport, self._log)
         self._watch_signals()
         self._log_warnings()
         try:
@@ -152,9 +168,12 @@ class Supervisor:
             raise CannotStart(f"No worker could start: {fault}") from fault
         if self._stop_signals:
             return
-        self._keeper.follow(configuration)
+        self._manager.follow(configuration)
+        self._transport.drain_seconds = self._ending_seconds(configuration)
+        self._transport.follow(configuration)
         self._operators = OperatorsSocket(configuration, self, self._log)
-        endpoints = {e.name: f"{e.address}:{e.port}" for e in configuration.server.endpoints}
+        listening = (*configuration.server.client_endpoints, *bindings(configuration))
+        endpoints = {e.name: f"{e.address}:{e.port}" for e in listening}
         self._log.info("service.started", server=configuration.front_end.server, endpoints=endpoints, pid=os.getpid())
         self._notifier.ready(f"Serving as {configuration.front_end.server}")
         self._sign_of_life()
@@ -187,12 +206,21 @@ class Supervisor:
             asyncio.get_running_loop().call_later(self._notifier.watchdog_seconds, self._sign_of_life)
 
     def _slots(self, configuration: Configuration) -> int:
+        if not configuration.server.client_endpoints:
+            return 0  # a server that only transports mail
         return self._workers or configuration.front_end.workers or len(os.sched_getaffinity(0))
+
+    @staticmethod
+    def _ending_seconds(configuration: Configuration) -> float:
+        transport = configuration.front_end.transport
+        return transport.ending_seconds if transport is not None else 0.0
 
     # Messages to workers
 
-    def _common(self, slot: int, names: tuple[str, ...] | None) -> tuple[dict[str, Any], list[int]]:
-        sockets = self._listeners.for_slot(slot, names)
+    def _common(
+        self, slot: int, names: tuple[str, ...] | None, listeners: Listeners
+    ) -> tuple[dict[str, Any], list[int]]:
+        sockets = listeners.for_slot(slot, names)
         path = self._loaded.configuration.front_end.log_file
         descriptors = [self._writer.descriptor] if path else []
         descriptors += [sock.fileno() for found in sockets.values() for sock in found]
@@ -205,11 +233,19 @@ class Supervisor:
         return fields, descriptors
 
     def _start_message(self, slot: int, names: tuple[str, ...] | None = None) -> tuple[Start, list[int]]:
-        fields, descriptors = self._common(slot, names)
+        fields, descriptors = self._common(slot, names, self._listeners)
         return Start(**fields, slot=slot, user=self._loaded.configuration.front_end.user), descriptors
 
     def _reload_message(self, slot: int, change: Change) -> tuple[Reload, list[int]]:
-        fields, descriptors = self._common(slot, change.changed)
+        fields, descriptors = self._common(slot, change.changed, self._listeners)
+        return Reload(**fields, closed=list(change.closed)), descriptors
+
+    def _start_transport(self) -> tuple[Start, list[int]]:
+        fields, descriptors = self._common(0, None, self._bindings)
+        return Start(**fields, slot=TRANSPORT.slot, user=self._loaded.configuration.front_end.user), descriptors
+
+    def _reload_transport(self, change: Change) -> tuple[Reload, list[int]]:
+        fields, descriptors = self._common(0, change.changed, self._bindings)
         return Reload(**fields, closed=list(change.closed)), descriptors
 
     # Reload
@@ -235,8 +271,9 @@ class Supervisor:
                     return
                 self._check_same_server(loaded)
                 change = self._listeners.prepare(
-                    loaded.configuration.server.endpoints, self._slots(loaded.configuration)
+                    loaded.configuration.server.client_endpoints, self._slots(loaded.configuration)
                 )
+                binding_change = self._bindings.prepare(bindings(loaded.configuration), 1)
             except (CannotStart, ListenError) as fault:
                 self._reopen_log(self._loaded)
                 # The same configuration again, for the sake of the log file.
@@ -247,7 +284,7 @@ class Supervisor:
                     say("configuration.finding", finding=line)
                 self._log.error("configuration.rejected", version=self._loaded.configuration.version)
             else:
-                await self._apply(loaded, change)
+                await self._apply(loaded, change, binding_change)
             finally:
                 # Whatever came of it: the service manager waits for the end of the reload.
                 if not self._is_ending():
@@ -261,7 +298,7 @@ class Supervisor:
         if before != after:
             raise CannotStart(f"front_end.server changed from {before} to {after}: this needs a restart.")
 
-    async def _apply(self, loaded: Loaded, change: Change) -> None:
+    async def _apply(self, loaded: Loaded, change: Change, binding_change: Change) -> None:
         old, new = self._loaded.configuration, loaded.configuration
         self._loaded = loaded
         self._reopen_log(loaded)
@@ -274,7 +311,10 @@ class Supervisor:
         self._fleet.shrink(slots, new.front_end.limits.drain_seconds)
         self._listeners.commit(change)
         self._fleet.reload(lambda slot: self._reload_message(slot, change))
-        self._keeper.follow(new, lambda: self._reload_message(SLOT, NO_CHANGE))
+        self._manager.follow(new, lambda: self._reload_message(MANAGER.slot, NO_CHANGE))
+        self._bindings.commit(binding_change)
+        self._transport.drain_seconds = self._ending_seconds(new)
+        self._transport.follow(new, lambda: self._reload_transport(binding_change))
         self._fleet.grow(slots)
         if _needs_new_workers(old, new):
             self._fleet.replace()
@@ -311,11 +351,13 @@ class Supervisor:
         self._log.info("service.draining", seconds=seconds)
         self._notifier.stopping("Draining", seconds)
         self._listeners.close()
+        self._bindings.close()
         self._task(self._drain(seconds), "drain")
 
     async def _drain(self, seconds: float) -> None:
         # The manager gives its lease back at once: another front end's takes over while sessions here end.
-        await asyncio.gather(self._keeper.stop(), self._fleet.drain(seconds))
+        ending = min(seconds, self._ending_seconds(self._loaded.configuration))
+        await asyncio.gather(self._manager.stop(), self._transport.stop(ending), self._fleet.drain(seconds))
         self._stopped.set()
 
     async def sessions(self, request: SessionsRequest) -> SessionsReply:
@@ -327,6 +369,16 @@ class Supervisor:
         self._log.info("sessions.kick", reason=request.reason, **request.wanted.words())
         return await sessions.kick(list(self._fleet), request, self._loaded.configuration.front_end.server)
 
+    async def transport(self, request: TransportRequest) -> TransportReply:
+        """What the transport says to an operator's request."""
+        server = self._loaded.configuration.front_end.server
+        process = self._transport.process
+        answer = await process.ask(request, ANSWER_SECONDS) if process is not None else None
+        if isinstance(answer, TransportReply):
+            return TransportReply(answer.answer, answer.error, server, request.request)
+        error = f"{server} transports no mail" if process is None else "the transport does not answer"
+        return TransportReply(None, error, server, request.request)
+
     async def status(self) -> ServiceStatus:
         """The service and its workers now."""
         workers = list(self._fleet)
@@ -336,9 +388,26 @@ class Supervisor:
             pid=os.getpid(),
             version=self._loaded.configuration.version,
             restarts=self._fleet.restarts,
-            manager=await self._keeper.status(STATUS_SECONDS),
+            manager=await self._manager_status(),
+            transport=await self._transport_status(),
             workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
         )
+
+    async def _manager_status(self) -> ManagerStatus | None:
+        found = await self._manager.status(STATUS_SECONDS)
+        if found is None:
+            return None
+        process, answer = found
+        state = answer.manager if answer is not None else None
+        return ManagerStatus(process.pid, process.state.value, self._manager.restarts, state)
+
+    async def _transport_status(self) -> TransportStatus | None:
+        found = await self._transport.status(STATUS_SECONDS)
+        if found is None:
+            return None
+        process, answer = found
+        counters = answer.counters if answer is not None else None
+        return TransportStatus(process.pid, process.state.value, self._transport.restarts, counters)
 
 
 def _needs_new_workers(old: Configuration, new: Configuration) -> bool:

@@ -11,7 +11,6 @@ means that the supervisor has died: the worker drains and ends.
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import signal
 import socket
@@ -26,7 +25,6 @@ from gatepost.service.child import Beginning, FaultLog, receive_start, run_child
 from gatepost.service.control import (
     MAX_SESSIONS_LISTED,
     Channel,
-    Configured,
     Drain,
     Leaving,
     Message,
@@ -40,39 +38,11 @@ from gatepost.service.control import (
 )
 from gatepost.service.core import Core, CoreFactory, factory
 from gatepost.service.handing_over import unpack
+from gatepost.service.serving import LOADED_EARLY, sockets_of, tame_allocator, tune_collector
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 
 OPEN_FILES_RESERVE = 1024
 """Descriptors beyond two a session: listeners, stores, pooled HTTP connections."""
-ALLOCATOR_BLOCK_BYTES = 4 * 1024 * 1024
-"""See `tame_allocator`. Far over the 256 KiB of a TLS read, far under glibc's upper bound of 32 MiB."""
-GC_THRESHOLDS = (20_000, 20, 50)
-"""See `tune_collector`."""
-LOADED_EARLY = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "encodings.utf_8_sig")
-"""Modules that the standard library loads on first use, which would be after the privileges are gone."""
-
-
-def tame_allocator() -> None:
-    """Allocates and drops one big block, once, for the life of the process.
-
-    The event loop reads TLS into a fresh bytes object of 256 KiB each time. glibc serves blocks over its mmap threshold
-    (128 KiB at first) by mmap, mremap and munmap: three system calls and page faults for every small packet. Freeing a
-    mapped block raises the threshold to that block's size (mallopt(3), M_MMAP_THRESHOLD: "dynamic"), so that from here
-    on these reads come from the heap: small TLS packets relayed went from 29,000 to 60,000 a second.
-    """
-    bytes(ALLOCATOR_BLOCK_BYTES)
-
-
-def tune_collector() -> None:
-    """Everything made so far stays for life: the collector need not look at it again.
-
-    Measured: a full collection of what a worker has loaded takes 42 ms before the freeze and nothing after it. Sessions
-    are built without cycles and need no collector to be freed: with Python's threshold of 700 objects 100,000 of them
-    coming and going cost 300 ms of collections (the longest 47 ms), with ours 2 ms.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class Worker:
@@ -107,7 +77,7 @@ class Worker:
         self._core = await self._make_core(self._configuration, self._log)
         beginning = self._beginning
         descriptors = beginning.descriptors[1:] if beginning.start.log else beginning.descriptors
-        await self._core.listen(_sockets(beginning.start, descriptors))
+        await self._core.listen(sockets_of(beginning.start, descriptors))
         self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, beginning.reader)
         loop.add_signal_handler(signal.SIGTERM, self._asked_to_leave)
         tune_collector()
@@ -146,7 +116,7 @@ class Worker:
                     self._log.error("worker.unexpected_message", message=type(message).__name__)
 
     async def _reload(self, message: Reload, descriptors: list[int]) -> Reloaded:
-        sockets = _sockets(message, take_log(message, descriptors, self._writer, self._configuration))
+        sockets = sockets_of(message, take_log(message, descriptors, self._writer, self._configuration))
         try:
             configuration = unpack(message.configuration)
             self._core.reload(configuration)
@@ -185,12 +155,6 @@ class Worker:
     async def _drain(self, seconds: float) -> None:
         await self._core.drain(seconds)
         self._drained.set()
-
-
-def _sockets(message: Configured, descriptors: list[int]) -> dict[str, list[socket.socket]]:
-    """The sockets of a message by endpoint name; takes their descriptors over."""
-    rest = iter(descriptors)
-    return {o.name: [socket.socket(fileno=next(rest)) for _ in range(o.count)] for o in message.opened}
 
 
 def _bootstrap(control: socket.socket, core: str) -> None:

@@ -17,6 +17,10 @@ import msgspec
 
 from gatepost.service.control import Channel, ControlError, Drain, Failed, Message, Ready, StatusReply, StatusRequest
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
+from gatepost.service.transport_messages import TransportReply, TransportRequest
+
+Request = SessionsRequest | Kick | TransportRequest
+Answer = SessionsReply | Kicked | TransportReply
 
 DEFAULT_CORE = "gatepost.service.core:front_door"
 """What a worker runs; named, not imported: the supervisor has no use for it."""
@@ -63,7 +67,7 @@ class WorkerProcess:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._status: list[asyncio.Future[StatusReply]] = []
-        self._asked: dict[int, asyncio.Future[SessionsReply | Kicked]] = {}
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
         self._requests = count(1)
         self.started_at = self._loop.time()
         self.heard_at = self.started_at
@@ -137,7 +141,7 @@ class WorkerProcess:
         except (TimeoutError, ControlError):
             return None
 
-    async def ask(self, message: SessionsRequest | Kick, seconds: float) -> SessionsReply | Kicked | None:
+    async def ask(self, message: Request, seconds: float) -> Answer | None:
         """The worker's answer, or None when there is none within `seconds`, or none will come."""
         if not self.serves:
             return None
@@ -162,7 +166,7 @@ class WorkerProcess:
                         answer.set_result(message)
                 self._status.clear()
                 return
-            case SessionsReply() | Kicked():
+            case SessionsReply() | Kicked() | TransportReply():
                 asked = self._asked.get(message.request)
                 if asked is not None and not asked.done():
                     asked.set_result(message)

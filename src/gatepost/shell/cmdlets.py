@@ -10,7 +10,11 @@ from gatepost.shell.database_cmdlets import database_cmdlets
 from gatepost.shell.directory_cmdlets import directory_cmdlets
 from gatepost.shell.mailbox_cmdlets import mailbox_cmdlets
 from gatepost.shell.objects import ALIASES, object_cmdlets
+from gatepost.shell.receive_connector_cmdlets import receive_connector_cmdlets
+from gatepost.shell.send_connector_cmdlets import send_connector_cmdlets
 from gatepost.shell.server_cmdlets import server_cmdlets
+from gatepost.shell.transport_cmdlets import ALIASES as TRANSPORT_ALIASES
+from gatepost.shell.transport_cmdlets import transport_cmdlets
 
 
 @cache
@@ -22,6 +26,9 @@ def all_cmdlets() -> Cmdlets:
         *database_cmdlets(),
         *active_copy_cmdlets(),
         *mailbox_cmdlets(),
+        *receive_connector_cmdlets(),
+        *send_connector_cmdlets(),
+        *transport_cmdlets(),
         *object_cmdlets(all_cmdlets),
     ]
-    return Cmdlets(found, ALIASES)
+    return Cmdlets(found, ALIASES | TRANSPORT_ALIASES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gatepost.directory.editing import DirectoryEditor, DirectoryError, Entry
 from gatepost.directory.passwords import BadPassword, make_hash
 from gatepost.directory.port import User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.decision import Mailbox
 from gatepost.shell.binding import Bound, Changes, Kind, Parameter
@@ -23,7 +23,7 @@ RESULT_SIZE = 1000
 _IDENTITY = Parameter("Identity", Kind.TEXT, "A name or address of the user.", 0)
 _ADDRESSES = Parameter("EmailAddresses", Kind.CHANGES, "Further addresses; @{Add='a'; Remove='b'} changes them.")
 _PROTOCOLS = Parameter(
-    "Protocols", Kind.TEXTS, "The protocols that may be used.", words=tuple(p.value for p in Protocol)
+    "Protocols", Kind.TEXTS, "The protocols that may be used.", words=tuple(p.value for p in CLIENT_PROTOCOLS)
 )
 _PASSWORD = Parameter("Password", Kind.SWITCH, "Ask for a password. It is never part of a command.")
 _WHERE = (
@@ -35,6 +35,7 @@ _ENABLED = {
     "ImapEnabled": Protocol.IMAP,
     "PopEnabled": Protocol.POP3,
     "HttpsEnabled": Protocol.HTTPS,
+    "SubmissionEnabled": Protocol.SUBMISSION,
 }
 
 
@@ -246,7 +247,7 @@ def _new(invocation: Invocation) -> Iterator[Output]:
     user = User(
         name,
         mailbox,
-        protocols=frozenset(Protocol(word) for word in bound.texts("Protocols")) or frozenset(Protocol),
+        protocols=frozenset(Protocol(word) for word in bound.texts("Protocols")) or frozenset(CLIENT_PROTOCOLS),
         login_at_server=bound.text("LoginAtServer") or "",
     )
     entry = Entry(user, addresses.apply(()) if addresses else ())

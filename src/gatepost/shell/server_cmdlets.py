@@ -279,6 +279,7 @@ def _get_site(invocation: Invocation) -> Iterator[Output]:
         properties: dict[str, Cell] = {
             "Name": site.name,
             "InternetFacing": site.internet_facing,
+            "HubSiteEnabled": site.hub_site,
             "Subnets": tuple(str(subnet) for subnet in site.subnets),
             "Servers": tuple(s.name for s in session.organization.servers.values() if s.site == site.name),
             "Identity": site.name,

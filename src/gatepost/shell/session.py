@@ -26,7 +26,8 @@ from gatepost.configuration.saving import Held, held
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.editing import DirectoryEditor, DirectoryError
 from gatepost.organization.faults import listed, suggestion
-from gatepost.organization.model import ClientAccessArray, Database, Organization, Server, Site
+from gatepost.organization.model import ClientAccessArray, Database, Organization, Server, Site, SiteLink
+from gatepost.organization.transport import ReceiveConnector, SendConnector
 from gatepost.shell.errors import ShellError
 
 Edit = Callable[[OrganizationText, Organization], None]
@@ -34,10 +35,11 @@ Edit = Callable[[OrganizationText, Organization], None]
 
 SHOWN_FINDINGS = 20
 """Faults of a refused change; more scroll the first ones away."""
+REFUSED = "The change is refused, nothing was written"
 _BOM = b"\xef\xbb\xbf"
 
 
-T = TypeVar("T", Server, Site, Database, ClientAccessArray)
+T = TypeVar("T", Server, Site, SiteLink, Database, ClientAccessArray, ReceiveConnector, SendConnector)
 
 
 def by_name(things: Mapping[str, T], name: str, what: str) -> T:
@@ -227,7 +229,7 @@ class Session:
         if text == draft.before:
             return
         self._loaded = None
-        after = self._load(refused="The change is refused, nothing was written")
+        after = self._load()
         self._warn_of_news(after)
         if draft.what_if:
             self.talk.say(_difference(draft, text))
@@ -263,11 +265,11 @@ class Session:
             raise _refusal(f"{self._path} cannot be used", tuple(findings.found))
         return document.path
 
-    def _load(self, refused: str | None = None) -> Loaded:
+    def _load(self) -> Loaded:
         if self._loaded is None:
             loaded = self._read_and_check()
             if loaded.organization is None:
-                raise _refusal(refused or f"{self._path} cannot be used", loaded.findings)
+                raise _refusal(REFUSED if self._draft else f"{self._path} cannot be used", loaded.findings)
             self._loaded = loaded
             self._base = self._base or loaded
         return self._loaded

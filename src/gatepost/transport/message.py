@@ -58,6 +58,8 @@ class Recipient(msgspec.Struct, gc=False):
     server: str = ""
     """Who gave that answer: host name and address, or nothing."""
     delay_told: bool = False
+    deliver_to: str = ""
+    """The address by which the mailbox's server knows the recipient, where it is another; filled in for sending."""
 
 
 class Source(msgspec.Struct, gc=False):
@@ -104,5 +106,12 @@ class Envelope(msgspec.Struct):
     subject: str = ""
     suspended: bool = False
     """Frozen by an operator."""
+    unchecked: bool = False
+    """On disk, but not yet acknowledged: its content is being looked at. After a crash it is forgotten, for its sender
+    still has it."""
     crashes: int = 0
     """How often the process died while it had this message in hand (poison messages)."""
+    added: bytes = b""
+    """Fields that are put before the content as it is sent: signatures, a content hook's (`headers.edits`)."""
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """Names of fields, in lower case, that are left out of it then."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from enum import IntEnum
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.transport.message import Envelope
 from gatepost.wire.smtp_reply import Reply
-
-
-class Pressure(IntEnum):
-    """Back pressure by stages (exchange-facts 4.12)."""
-
-    NORMAL = 0
-    MEDIUM = 1
-    """Strangers wait before each MAIL is answered; when it lasts they are refused for the moment."""
-    HIGH = 2
-    """Nothing new is taken: 452 4.3.1."""
 
 
 class SpoolFull(Exception):
@@ -57,8 +48,16 @@ class BodyReader(Protocol):
         """Safe twice."""
 
 
+Writer = TypeVar("Writer", bound=BodyWriter)
+
+
 class Spool(Protocol):
-    """Messages on disk (SPEC T2). What `commit`, `update`, `remove` have returned from survives kill -9, power loss."""
+    """Messages on disk (SPEC T2). What `commit`, `update`, `remove` have answered survives kill -9 and power loss.
+
+    These three begin at the call, before they are awaited; many that wait together cost one wait for the disk. An
+    update or removal is never refused for a fault of the disk: it waits until the disk takes it, and raises OSError
+    only when the spool is closed before. A `commit` that is cancelled takes the message back.
+    """
 
     @property
     def pressure(self) -> Pressure:
@@ -67,23 +66,28 @@ class Spool(Protocol):
     def writer(self, size: int | None) -> BodyWriter:
         """For a message of `size` bytes, as announced. Raises `SpoolFull`."""
 
-    async def commit(self, writer: BodyWriter, envelope: Envelope) -> int:
+    def commit(self, writer: BodyWriter, envelope: Envelope) -> Awaitable[int]:
         """Put the message on disk for good; its number, which is never used again. Raises `SpoolFull`, OSError."""
 
-    async def update(self, number: int, envelope: Envelope) -> None:
-        """Keep what has become of the recipients."""
+    def update(self, number: int, envelope: Envelope) -> Awaitable[None]:
+        """Keep what has become of the recipients. Of a message that is gone: nothing."""
 
-    async def remove(self, number: int) -> None:
-        """Everything about it is settled."""
+    def remove(self, number: int) -> Awaitable[None]:
+        """Everything about it is settled. Safe twice."""
 
     async def envelope(self, number: int) -> Envelope:
-        """Raises KeyError."""
+        """One of the caller's own, as of the last `update`. Raises KeyError, OSError."""
 
     async def body(self, number: int) -> BodyReader:
         """Raises KeyError, OSError."""
 
+    def in_hand(self, number: int) -> AbstractContextManager[None]:
+        """Around work that a malicious message could end the process in. Should it die within, the next start counts
+        that in `Envelope.crashes`. Costs a microsecond, so take single steps into hand rather than a whole delivery:
+        all that is in hand is suspected."""
 
-class Intake(Protocol):
+
+class Intake(Protocol[Writer]):
     """What a receive connection asks of the transport behind it. All but `accept` answer at once, from memory."""
 
     @property
@@ -99,8 +103,8 @@ class Intake(Protocol):
     def is_ours(self, address: str) -> bool:
         """Whether the address is in an accepted domain, so that strangers may send to it."""
 
-    def writer(self, size: int | None) -> BodyWriter:
-        """Called at DATA or the first BDAT. Raises `SpoolFull`."""
+    def writer(self, size: int | None, envelope: Envelope) -> Writer:
+        """Called at DATA or the first BDAT, when all recipients are known. Raises `SpoolFull`."""
 
-    async def accept(self, writer: BodyWriter, envelope: Envelope) -> Reply:
+    async def accept(self, writer: Writer, envelope: Envelope) -> Reply:
         """Make it ours: at a positive reply the message is on disk. Never raises for a fault of the disk."""

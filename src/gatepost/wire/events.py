@@ -60,7 +60,8 @@ class Refusal(Enum):
 
     WRONG_CREDENTIALS = "wrong credentials"
     UNAVAILABLE = "unavailable"
-    """A temporary fault: IMAP `NO [UNAVAILABLE]`, POP3 `-ERR [SYS/TEMP]`. Never looks like a wrong password."""
+    """A temporary fault: IMAP `NO [UNAVAILABLE]`, POP3 `-ERR [SYS/TEMP]`, SMTP `454`. Never looks like a wrong
+    password."""
     BUSY = "busy"
     """The credentials were not judged: too many checks wait. Told like `UNAVAILABLE`, and counted as an attempt."""
     PROTOCOL_NOT_ALLOWED = "protocol not allowed"
@@ -159,3 +160,9 @@ class BackSignIn:
     """The client's own IMAP ID fields, forwarded after the sign-in (field case 42)."""
     utf8: bool = False
     """POP3: the client was promised UTF8 (RFC 6856), so the server must be asked for it before the sign-in."""
+    helo: str = ""
+    """Submission: the name that the client gave at EHLO."""
+    login: str = ""
+    """Submission: the server is told by XCLIENT that this user has signed in, and no AUTH follows."""
+    extensions: tuple[str, ...] = ()
+    """Submission: what the client was promised at its EHLO, in upper case; the server must have all of it."""

@@ -115,6 +115,18 @@ def encode_v2(
     return _HEAD.pack(V2_SIGNATURE, 0x21, family, len(body)) + body
 
 
+def encode_v1(source: tuple[str, int] | None, destination: tuple[str, int] | None) -> bytes:
+    """A version 1 header; UNKNOWN when an address is not known. As `encode_v2` in all else."""
+    if source is None or destination is None:
+        return b"PROXY UNKNOWN\r\n"
+    ends: tuple[IPv4Address | IPv6Address, ...] = (_address(source[0]), _address(destination[0]))
+    kind = "TCP4"
+    if not all(isinstance(end, IPv4Address) for end in ends):
+        kind = "TCP6"
+        ends = tuple(IPv6Address(_packed_v6(end)) for end in ends)
+    return f"PROXY {kind} {ends[0]} {ends[1]} {_port(source[1])} {_port(destination[1])}\r\n".encode()
+
+
 # Version 1
 
 

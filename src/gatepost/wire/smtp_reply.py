@@ -43,4 +43,6 @@ class Reply:
 
 
 def _clean(line: str) -> str:
+    if line.isascii() and line.isprintable():
+        return line
     return "".join(character if " " <= character <= "~" else "?" for character in line)

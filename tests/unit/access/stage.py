@@ -122,8 +122,18 @@ class MailboxServer:
 class Stage:
     """The door with two mailbox servers; DB01 is active on MBX-01 unless moved."""
 
-    def __init__(self, limits: Limits, sign_in: SignIn, client_address: ClientAddress, tls: TlsMode) -> None:
-        self.servers = {name: MailboxServer(name) for name in ("MBX-01", "MBX-02")}
+    def __init__(
+        self,
+        limits: Limits,
+        sign_in: SignIn,
+        client_address: ClientAddress,
+        tls: TlsMode,
+        protocol: Protocol = Protocol.IMAP,
+        kind: Callable[[str], Any] = MailboxServer,
+    ) -> None:
+        """`kind` makes the scripted servers, which speak `protocol`."""
+        self.servers = {name: kind(name) for name in ("MBX-01", "MBX-02")}
+        self.protocol = protocol
         self.limits = limits
         self._how = sign_in
         self._client_address = client_address
@@ -146,7 +156,7 @@ class Stage:
         contexts = ClientContexts(self.configuration.front_end)
         service = cast(SignInService, self.sign_in)
         log = cast(Any, self.capture)
-        self.door = MailDoor(Protocol.IMAP, self.configuration, service, self.router, self.admission, contexts, log)
+        self.door = MailDoor(self.protocol, self.configuration, service, self.router, self.admission, contexts, log)
         self.tls = Reloadable(server_context(self.configuration.front_end, "imap"))
         self.door.starttls = self.tls
 
@@ -175,7 +185,13 @@ class Stage:
         }
         for name, server in self.servers.items():
             endpoint = Endpoint(
-                "imap", Protocol.IMAP, "127.0.0.1", server.port, self._tls, "mbx.contoso.com", self._client_address
+                self.protocol.value,
+                self.protocol,
+                "127.0.0.1",
+                server.port,
+                self._tls,
+                "mbx.contoso.com",
+                self._client_address,
             )
             servers[name] = Server(
                 name,
@@ -273,9 +289,11 @@ async def stage(
     sign_in: SignIn = SignIn(),  # noqa: B008 - a frozen value
     client_address: ClientAddress = ClientAddress.NONE,
     tls: TlsMode = TlsMode.CLEAR,
+    protocol: Protocol = Protocol.IMAP,
+    kind: Callable[[str], Any] = MailboxServer,
 ) -> AsyncIterator[Stage]:
     """An open stage that is closed at the end."""
-    opened = Stage(limits, sign_in, client_address, tls)
+    opened = Stage(limits, sign_in, client_address, tls, protocol, kind)
     await opened.open()
     try:
         yield opened

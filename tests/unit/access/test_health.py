@@ -79,7 +79,7 @@ def trusting(_server: Server, *, peer: bool = False) -> ssl.SSLContext:
 
 
 def endpoint(name: str, port: int, *, tls: TlsMode = TlsMode.CLEAR, **more: Any) -> Endpoint:
-    protocol = {"imap": Protocol.IMAP, "pop3": Protocol.POP3}.get(name, Protocol.HTTPS)
+    protocol = Protocol(name) if name in probes.MAIL else Protocol.HTTPS
     return Endpoint(name, protocol, "127.0.0.1", port, tls, "mbx.contoso.com", **more)
 
 
@@ -120,6 +120,10 @@ async def probed(org: Organization, service: str, seconds: float = 5.0) -> str:
         ("pop3", b"+OK ready\r\n", True),
         ("pop3", b"-ERR [SYS/TEMP] not now\r\n", False),
         ("pop3", b"x" * 20_000 + b"\r\n", False),
+        ("submission", b"220 ready\r\n", True),
+        ("submission", b"421 4.3.2 not now\r\n", False),
+        ("smtp", b"220-wait a moment\r\n", True),
+        ("smtp", b"554 5.3.2 no\r\n", False),
     ],
 )
 async def test_a_mail_service_is_alive_when_it_greets(service: str, greeting: bytes, alive: bool) -> None:
@@ -140,6 +144,18 @@ async def test_a_greeting_comes_after_tls_and_a_proxy_header() -> None:
         found = parse(server.got)
         assert found is not None
         assert found[0].local, "the probe speaks for itself, for no client"
+
+
+async def test_a_probe_with_a_version_1_header_says_its_own_addresses() -> None:
+    """Postfix does not take UNKNOWN for an answer, and would always look dead."""
+    async with listening(b"220 ready\r\n") as server:
+        org = organization(endpoint("smtp", server.port, client_address=ClientAddress.PROXY_V1))
+        assert await probed(org, "smtp") == ""
+        await until(lambda: server.got.endswith(b"QUIT\r\n"))
+        found = parse(server.got)
+        assert found is not None
+        assert found[0].source is not None
+        assert found[0].destination == ("127.0.0.1", server.port)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from gatepost.activemanager.seen import Sight
 from gatepost.activemanager.steps import Activate, Begin, End, Fault, Result, Step
 from gatepost.configuration.manager_settings import HookKind, HookSettings, ManagerSettings
 from gatepost.organization.model import (
+    CLIENT_PROTOCOLS,
     Database,
     DatabaseCopy,
     Endpoint,
     Organization,
-    Protocol,
     Role,
     Server,
     TlsMode,
@@ -33,7 +33,7 @@ COMMAND = HookSettings(("/bin/true",))
 def organization(databases: dict[str, str], sites: dict[str, str], services: str = "i") -> Organization:
     """`databases` name copies by letters in order of preference, `sites` the site of each; services i(map), p(op3)."""
     endpoints = tuple(
-        Endpoint(p.value, p, "127.0.0.1", 1, TlsMode.CLEAR, "") for p in Protocol if p.value[0] in services
+        Endpoint(p.value, p, "127.0.0.1", 1, TlsMode.CLEAR, "") for p in CLIENT_PROTOCOLS if p.value[0] in services
     )
     servers = {
         name: Server(name, site, name, name, Version.MODERN, frozenset({Role.MAILBOX}), endpoints)

@@ -12,7 +12,7 @@ from gatepost.activemanager.sqlite import SqliteRegistry
 from gatepost.cli.main import run
 from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
 CONFIGURATION = """
@@ -62,7 +62,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs the command for a user; answers status, output, errors."""
     path = tmp_path / "gatepost.toml"
     path.write_text(CONFIGURATION)
-    everything = frozenset(Protocol)
+    everything = frozenset(CLIENT_PROTOCOLS)
     with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
         editor.add(Entry(User("user1@contoso.com", Mailbox("DB01"), protocols=everything), ("one@contoso.com",)))
         editor.add(Entry(User("user4@contoso.com", Mailbox("OLD"), protocols=everything)))

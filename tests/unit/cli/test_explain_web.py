@@ -15,7 +15,7 @@ from gatepost.cli.main import run
 from gatepost.configuration.load import load
 from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import ActiveCopy, Mailbox, Request, Target, decide
 
 CONFIGURATION = """
@@ -95,7 +95,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
     """Runs the command for a user by https, as JSON and as text; answers status, report, lines."""
     path = tmp_path / "gatepost.toml"
     path.write_text(CONFIGURATION)
-    everything = frozenset(Protocol)
+    everything = frozenset(CLIENT_PROTOCOLS)
     with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
         for number in (2, 3):
             editor.add(Entry(User(f"user{number}@contoso.com", Mailbox(f"DB0{number}"), protocols=everything)))
@@ -215,7 +215,7 @@ def test_health_can_be_told_by_who_knows_it(tmp_path: Path) -> None:
     path = tmp_path / "gatepost.toml"
     path.write_text(CONFIGURATION)
     organization = load(str(path)).require().organization
-    user = User("user3@contoso.com", Mailbox("DB03"), protocols=frozenset(Protocol))
+    user = User("user3@contoso.com", Mailbox("DB03"), protocols=frozenset(CLIENT_PROTOCOLS))
     active = ActiveCopy("DB03", "MBX-03", 1)
     decision = decide(organization, Request(Protocol.HTTPS, "CAS-01", "/owa"), user.mailbox, active)
 
@@ -230,7 +230,7 @@ def test_health_can_be_told_by_who_knows_it(tmp_path: Path) -> None:
 def test_the_page_for_operators_shows_what_is_printed() -> None:
     """docs/client-access.md, for user3 of the example with three sites."""
     organization = load_example("exchange-2010-three-sites.toml").require().organization
-    user = User("user3@contoso.com", Mailbox("DB03"), protocols=frozenset(Protocol))
+    user = User("user3@contoso.com", Mailbox("DB03"), protocols=frozenset(CLIENT_PROTOCOLS))
     active = ActiveCopy("DB03", "MBX-03", 1)
     decision = decide(organization, Request(Protocol.HTTPS, "CAS-01", "/owa"), user.mailbox, active)
     question = Question(user, Protocol.HTTPS, "CAS-01", "/owa")

@@ -18,7 +18,7 @@ from gatepost.activemanager.sqlite import SqliteRegistry
 from gatepost.cli.main import COMMANDS, run
 from gatepost.directory import passwords
 from gatepost.directory.editing import DirectoryEditor, Entry
-from gatepost.organization.model import Protocol
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 
 CONFIGURATION = """
 [front_end]
@@ -101,7 +101,7 @@ def test_add(entry: Get) -> None:
     found = entry("anna@contoso.com")
     assert found.addresses == ("sales@contoso.com",)
     assert found.user.mailbox.database == "DB01"
-    assert found.user.protocols == frozenset(Protocol)
+    assert found.user.protocols == frozenset(CLIENT_PROTOCOLS)
     assert passwords.check(found.user.password_hash, (b"apple",))
 
 
@@ -259,7 +259,7 @@ def test_import_with_hashes_and_passwords(gatepost: Run, entry: Get) -> None:
     assert (anna.user.protocols, anna.user.login_at_server) == (frozenset({Protocol.IMAP, Protocol.POP3}), "anna.s")
     assert passwords.check(otto.user.password_hash, (b' spaced, "quoted" ',))
     assert (otto.user.disabled, otto.user.mailbox.home_server) == (True, "MBX-01")
-    assert (zoe.user.password_hash, zoe.user.disabled, zoe.user.protocols) == ("", False, frozenset(Protocol))
+    assert (zoe.user.password_hash, zoe.user.disabled, zoe.user.protocols) == ("", False, frozenset(CLIENT_PROTOCOLS))
 
 
 FAULTY = csv(

@@ -20,6 +20,7 @@ FINDINGS = {
     "exchange-2010-redirection.toml": [],
     "exchange-2010-nlb.toml": [],
     "exchange-2010-three-sites.toml": [],
+    "mail-two-sites.toml": [],
 }
 
 

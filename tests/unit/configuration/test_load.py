@@ -189,7 +189,8 @@ def test_all_faults_are_reported_in_one_go() -> None:
         f'{line_of(text, "port = 0")}: server CAS-01: "port" is out of range; make it 1 or more',
         (
             f'{line_of(text, "impas")}: server CAS-01: unknown key "impas"; did you mean "imaps"? '
-            "Keys here are: imap, imaps, pop3, pop3s, https, http, peer"
+            "Keys here are: imap, imaps, pop3, pop3s, https, http, peer, smtp, lmtp, "
+            "submission, submissions"
         ),
         (
             f'{line_of(text, "mailbix")}: server MBX-01: entry 1 of "roles" has the unknown word "mailbix"; '

@@ -62,7 +62,8 @@ CASES = {
         'site = "usa"\nroles = ["client-access"]',
         'site = "usa"\ncolour = "red"\nroles = ["client-access"]',
         ('server CAS-01: unknown key "colour"; '
-        "keys here are: site, roles, version, fqdn, address, endpoints, sign_in, server_ca, max_connections"),
+        "keys here are: site, roles, version, fqdn, address, endpoints, sign_in, server_ca, max_connections, "
+            "transport"),
     ),
     "a misspelt key": (
         "master_user = ",

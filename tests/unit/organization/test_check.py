@@ -189,7 +189,7 @@ ERRORS: dict[str, Case] = {
     "XCLIENT with IMAP": (
         lambda: with_endpoint(clean(), endpoint("imap", client_address=ClientAddress.XCLIENT)),
         ("servers", "MBX-01", "endpoints", "imap", "client_address"),
-        'client_address = "xclient", which only pop3 knows',
+        'client_address = "xclient", which only pop3, smtp, submission knows',
     ),
     "master form without a master user": (
         lambda: _sign_in(form=SignInForm.MASTER_AUTHZID, master_password="x"),

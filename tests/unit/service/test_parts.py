@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gatepost.organization.model import Endpoint, Protocol, TlsMode
-from gatepost.service import privileges, worker
+from gatepost.service import privileges, serving
 from gatepost.service.sd_notify import Notifier
 from gatepost.service.sockets import AlreadyRunning, InstanceLock, ListenError, Listeners
 
@@ -159,7 +159,7 @@ def test_acting_as_an_account_ends(tmp_path: Path) -> None:
 
 ALLOCATIONS = """
 import ctypes, sys
-from gatepost.service.worker import tame_allocator
+from gatepost.service.serving import tame_allocator
 class Mallinfo2(ctypes.Structure):
     _fields_ = [(n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd usmblks fsmblks use free top".split()]
 libc = ctypes.CDLL(None)
@@ -187,9 +187,9 @@ def test_collector_looks_at_sessions_only() -> None:
     """What was there at the start is frozen; thresholds are those of the constant."""
     before = gc.get_threshold()
     try:
-        worker.tune_collector()
+        serving.tune_collector()
         assert gc.get_freeze_count() > 1000
-        assert gc.get_threshold() == worker.GC_THRESHOLDS
+        assert gc.get_threshold() == serving.GC_THRESHOLDS
     finally:
         gc.set_threshold(*before)  # frozen is what was there at the start of the session, too
 

@@ -225,7 +225,7 @@ def test_more_mailboxes_than_are_shown_are_warned_of(service: Stage) -> None:
         ("Set-Mailbox otto -Database DB9", "no database 'DB9'"),
         ("New-Mailbox otto -Database DB01", "otto@contoso.com"),
         ("New-Mailbox x", "say where the mailbox is"),
-        ("Set-Mailbox otto -Imap $false -Pop $false -Https $false", "could use no protocol"),
+        ("Set-Mailbox otto -Imap $false -Pop $false -Https $false -Submission $false", "could use no protocol"),
         ("Set-Mailbox otto -EmailAddresses @{Remove='x'}", "cannot be removed"),
         ("New-Mailbox 'a b' -Database DB01", "is no login name"),
         ("Set-Mailbox otto -Password", "nobody can be asked"),

@@ -24,6 +24,7 @@ from gatepost.wire.proxy_protocol import (
     NotProxy,
     ProxyHeader,
     crc32c,
+    encode_v1,
     encode_v2,
     parse,
 )
@@ -373,3 +374,25 @@ def test_mapped_addresses_travel_as_ipv4_and_scope_ids_not_at_all() -> None:
 def test_what_is_no_address_is_not_written(source: tuple[str, int]) -> None:
     with pytest.raises(ValueError, match=r"address|port"):
         encode_v2(source, ("192.0.2.1", 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "line"),
+    [
+        (("203.0.113.9", 4711), ("192.0.2.1", 25), b"PROXY TCP4 203.0.113.9 192.0.2.1 4711 25\r\n"),
+        (("::ffff:203.0.113.9", 1), ("192.0.2.1", 25), b"PROXY TCP4 203.0.113.9 192.0.2.1 1 25\r\n"),
+        (("2001:db8::1%eth0", 1), ("2001:db8::2", 25), b"PROXY TCP6 2001:db8::1 2001:db8::2 1 25\r\n"),
+        (None, ("192.0.2.1", 25), b"PROXY UNKNOWN\r\n"),
+    ],
+)
+def test_version_1_as_we_write_it(source: tuple[str, int] | None, destination: tuple[str, int], line: bytes) -> None:
+    """And read it again."""
+    assert encode_v1(source, destination) == line
+    assert parse(line) is not None
+
+
+def test_version_1_of_two_families_is_read_again() -> None:
+    """The IPv4 one mapped."""
+    found = parse(encode_v1(("203.0.113.9", 1), ("2001:db8::2", 25)))
+    assert found is not None
+    assert found[0].source == ("203.0.113.9", 1)

@@ -1,5 +1,7 @@
 """Dovecot 2.3 as a mailbox server: IMAP and POP3, clear with STARTTLS, implicit TLS, and both behind a PROXY header.
 
+On request it takes submissions too, in the same forms, and hands them to another server.
+
 It accepts users with their own passwords, and a master user who signs in as anybody, by `user*master` or by SASL PLAIN
 with an authorization identity. It believes what `ID`, `XCLIENT` and PROXY say of the client's address and writes it to
 its log as `rip=`, where a test can look. As root its processes drop to Debian's accounts; without root all run as the
@@ -19,10 +21,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gatepost.lab.servers.pki import CertificateFiles
-from gatepost.lab.servers.ports import MailPorts
-from gatepost.lab.servers.process import READY_SECONDS, ServerProcess, find_program, require_program
+from gatepost.lab.servers.ports import MailPorts, SubmissionPorts
+from gatepost.lab.servers.process import (
+    READY_SECONDS,
+    Address,
+    ServerMissing,
+    ServerProcess,
+    find_program,
+    require_program,
+)
 
 PACKAGES = ("dovecot-imapd", "dovecot-pop3d")
+SUBMISSION_PACKAGES = ("dovecot-submissiond",)
+SUBMISSION_PROGRAM = Path("/usr/lib/dovecot/submission-login")
 STOP_SECONDS = 3.0
 """From SIGTERM until SIGKILL; its processes end by themselves when their master is gone."""
 MAIL_ACCOUNT = "mail"
@@ -39,6 +50,14 @@ LOG_SECONDS = 5.0
 def installed() -> bool:
     """Whether Dovecot with IMAP and POP3 is there."""
     return find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Where a Dovecot takes submissions, and the server that it hands them to."""
+
+    ports: SubmissionPorts
+    relay: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +83,7 @@ class Dovecot(ServerProcess):
         name: str = "dovecot",
         mail: Path | None = None,
         extra: str = "",
+        submission: Submission | None = None,
     ) -> None:
         """`accounts` maps a name without its domain to the password; any domain is accepted. `extra`: more settings.
 
@@ -72,13 +92,16 @@ class Dovecot(ServerProcess):
         Raises `ServerMissing`; ValueError when the path of `directory` is too long for sockets.
         """
         program = require_program("dovecot", PACKAGES)
+        if submission is not None and not SUBMISSION_PROGRAM.exists():
+            raise ServerMissing("Dovecot's submission", SUBMISSION_PACKAGES)
         if len(str(directory)) > LONGEST_DIRECTORY:
             raise ValueError(f"the path is too long for Dovecot's sockets: {directory}")
         directory.mkdir(parents=True, exist_ok=True)
-        ready = [(address, port) for port in ports]
+        ready = [(address, port) for port in (*ports, *(submission.ports if submission is not None else ()))]
         super().__init__(name, [program, "-F", "-c", str(directory / "dovecot.conf")], directory, ready)
         self.address = address
         self.ports = ports
+        self.submission = submission
         self.master = master
         self.log = directory / "dovecot.log"
         self.extra_logs.append(self.log)
@@ -159,10 +182,15 @@ class Dovecot(ServerProcess):
             "uid": owner.pw_uid,
             "gid": owner.pw_gid,
             "elements": _LOG_ELEMENTS,
+            "protocols": "imap pop3" if self.submission is None else "imap pop3 submission",
         }
         parts = [_BASE.format(**values)]
         parts.append(_login_service("imap", self._listeners("imap")))
         parts.append(_login_service("pop3", self._listeners("pop3")))
+        if self.submission is not None:
+            parts.append(_login_service("submission", self._listeners("submission")))
+            host, port = self.submission.relay
+            parts.append(_RELAY.format(host=host, port=port))
         if not self._root:
             parts.append(_WITHOUT_ROOT.format(account=account, group=_group_name(owner.pw_gid)))
         return "\n".join(parts)
@@ -170,7 +198,8 @@ class Dovecot(ServerProcess):
     def _listeners(self, protocol: str) -> list[tuple[str, int, bool, bool]]:
         """Name, port, TLS from the start, PROXY header first."""
         suffixes = [("", False, False), ("s", True, False), ("_proxy", False, True), ("s_proxy", True, True)]
-        return [(protocol + s, getattr(self.ports, protocol + s), tls, proxy) for s, tls, proxy in suffixes]
+        ports = self.submission.ports if protocol == "submission" and self.submission is not None else self.ports
+        return [(protocol + s, getattr(ports, protocol + s), tls, proxy) for s, tls, proxy in suffixes]
 
 
 def _group_name(gid: int) -> str:
@@ -199,7 +228,7 @@ state_dir = {base}/run
 instance_name = {base.name}
 log_path = {base}/dovecot.log
 auth_verbose = yes
-protocols = imap pop3
+protocols = {protocols}
 listen = {address}
 login_greeting = {base.name} ready.
 login_trusted_networks = 127.0.0.0/8
@@ -253,6 +282,11 @@ service anvil {{
 }}
 """
 
+_RELAY = """
+submission_relay_host = {host}
+submission_relay_port = {port}
+"""
+
 _WITHOUT_ROOT = """
 default_internal_user = {account}
 default_login_user = {account}
@@ -261,6 +295,9 @@ service imap-login {{
   chroot =
 }}
 service pop3-login {{
+  chroot =
+}}
+service submission-login {{
   chroot =
 }}
 service anvil {{

@@ -32,3 +32,23 @@ class MailPorts:
         ports = (self.imap, self.imaps, self.pop3, self.pop3s)
         proxied = (self.imap_proxy, self.imaps_proxy, self.pop3_proxy, self.pop3s_proxy)
         return (port for port in ports + proxied if port)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionPorts:
+    """Ports of one submission server, as in `MailPorts`."""
+
+    submission: int = 587
+    submissions: int = 465
+    submission_proxy: int = 588
+    submissions_proxy: int = 466
+
+    @classmethod
+    def free(cls, address: str) -> Self:
+        """Four ports of `address` that are free now."""
+        return cls(*free_ports(address, 4))
+
+    def __iter__(self) -> Iterator[int]:
+        """All ports that are offered."""
+        ports = (self.submission, self.submissions, self.submission_proxy, self.submissions_proxy)
+        return (port for port in ports if port)

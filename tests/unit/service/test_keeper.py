@@ -1,4 +1,4 @@
-"""The supervisor's hold on its manager: held back when it keeps ending, told of reloads, never two at a time."""
+"""The supervisor's hold on a child, here its manager: held back when it ends again and again, told of reloads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from structlog.testing import CapturingLogger
 from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.organization.model import Organization
-from gatepost.service import manager_keeper
+from gatepost.service import keeper
 from gatepost.service.control import Reload, Start
-from gatepost.service.manager_keeper import ManagerKeeper
+from gatepost.service.keeper import MANAGER, Keeper
 
 STUB = """
 import os, socket, sys, time
@@ -51,10 +51,9 @@ class Kept:
         self.notes = folder / "notes"
         (folder / "stub_manager.py").write_text(STUB.format(log=str(self.notes), ends=ends, objection=objection))
         monkeypatch.setenv("PYTHONPATH", str(folder))
-        monkeypatch.setattr(manager_keeper, "MANAGER_MODULE", "stub_manager")
-        monkeypatch.setattr(manager_keeper, "FIRST_PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(keeper, "FIRST_PAUSE_SECONDS", 0.01)
         self.log = CapturingLogger()
-        self.keeper = ManagerKeeper(self.start, self.log)
+        self.keeper = Keeper(replace(MANAGER, module="stub_manager"), self.start, self.log)
 
     def start(self) -> tuple[Start, list[int]]:
         return Start(1, b"", [], False, -1, ""), []

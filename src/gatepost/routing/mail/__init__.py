@@ -1,0 +1,1 @@
+"""Where mail goes next (SPEC T3)."""

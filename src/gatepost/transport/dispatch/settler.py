@@ -1,0 +1,143 @@
+"""The settler: has outcomes on disk and reports on their way, and looks at what waits too long (SPEC T2, T8, T13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.organization.transport import TransportSettings
+from gatepost.transport.dispatch import settling
+from gatepost.transport.dispatch.hands import Hands
+from gatepost.transport.dispatch.ports import Sent
+from gatepost.transport.dispatch.settling import Happened
+from gatepost.transport.message import Envelope, RecipientState
+from gatepost.transport.ports import Spool
+from gatepost.transport.queues.delivery_queue import DeliveryQueue
+from gatepost.transport.queues.item import Item
+from gatepost.transport.reports.rules import Fate
+
+FAULTS_BEFORE_DEFERRED = 2
+"""Times that a session may end under a message before that message waits for its retry like one that was put off."""
+
+Report = Callable[[int, Envelope, Happened], Awaitable[None]]
+"""Writes the reports that are due for a message, and has them on disk when it returns. Never raises."""
+
+
+class Settler:
+    """Writes down what became of messages. `clock` answers seconds since 1970."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        report: Report,
+        settings: TransportSettings,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.settings = settings
+        self.hands = Hands(spool)
+        self._spool = spool
+        self._report = report
+        self._clock = clock
+        self._log = log
+        self._kept: set[asyncio.Future[None]] = set()
+        self.delivered = 0
+        """Recipients whose message the next server has taken over."""
+        self.failed = 0
+        """Recipients that were given up."""
+
+    async def settle(
+        self, queue: DeliveryQueue, item: Item, envelope: Envelope, outcome: Sent, server: str, address: str
+    ) -> None:
+        """What came of sending `item`, in hand: it is forgotten, or put back for what is left of it."""
+        now = self._clock()
+        happened = settling.apply(envelope, outcome.answers, server)
+        self._count(outcome)
+        if happened:
+            await self._report(item.number, envelope, happened)
+        left = settling.open_places(envelope, item.recipients)
+        if outcome.answers:
+            queue.sent += any(answer.state is RecipientState.DELIVERED for answer in outcome.answers)
+            self.keep(item.number, envelope)
+        if not left:
+            queue.settled(item, now)
+            return
+        item.recipients = left
+        item.attempts += 1
+        uncertain = any(envelope.recipients[place].state is RecipientState.UNCERTAIN for place in left)
+        item.server = address if uncertain else ""
+        put_off = bool(outcome.answers) or item.attempts >= FAULTS_BEFORE_DEFERRED
+        queue.put_back(item, now, now + self.settings.message_retry_interval if put_off else now)
+
+    async def give_up(self, queue: DeliveryQueue, item: Item, reply: str) -> None:
+        """Fail what is left of a waiting item, and tell the sender."""
+        await self._change(queue, item, lambda envelope: settling.fail(envelope, item.recipients, reply))
+
+    async def attend(self, queue: DeliveryQueue, item: Item) -> None:
+        """A waiting item has expired, or its sender is to hear of its delay."""
+        now, reason = self._clock(), queue.last_error
+        await self._change(queue, item, lambda envelope: settling.attend(envelope, item, now, reason))
+
+    async def drop(self, queue: DeliveryQueue, item: Item, reply: str, *, tell: bool) -> None:
+        """An operator takes a waiting item away; with `tell` its sender gets a report."""
+
+        def change(envelope: Envelope) -> Happened:
+            happened = settling.fail(envelope, item.recipients, reply)
+            if tell:
+                return happened
+            for place, _ in happened:
+                envelope.recipients[place].state = RecipientState.DROPPED
+            return []
+
+        await self._change(queue, item, change)
+
+    def keep(self, number: int, envelope: Envelope) -> None:
+        """Have the spool know how the recipients stand; nobody waits for it."""
+        if settling.is_settled(envelope):
+            self.later(self._spool.remove(number), number)
+        else:
+            self.later(self._spool.update(number, envelope), number)
+
+    def later(self, work: Awaitable[None], number: int) -> None:
+        """`work` of the spool about a message goes on in the background; a fault is logged: it is tried again."""
+        future = asyncio.ensure_future(work)
+        self._kept.add(future)
+
+        def done(ended: asyncio.Future[None]) -> None:
+            self._kept.discard(ended)
+            if not ended.cancelled() and (fault := ended.exception()) is not None:
+                self._log.error("message.not_kept", message=number, reason=str(fault))
+
+        future.add_done_callback(done)
+
+    async def flush(self) -> None:
+        """Until all that was begun is on disk."""
+        while self._kept:
+            await asyncio.gather(*self._kept, return_exceptions=True)
+
+    async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
+        try:
+            envelope = await self.hands.take(item.number)
+        except KeyError:
+            queue.drop(item)
+            return
+        try:
+            happened = change(envelope)
+            if happened:
+                self.failed += sum(fate is not Fate.DELAYED for _, fate in happened)
+                await self._report(item.number, envelope, happened)
+            left = settling.open_places(envelope, item.recipients)
+            if not left and queue.drop(item):
+                queue.emptied(self._clock())
+            self.keep(item.number, envelope)
+        finally:
+            self.hands.give_back(item.number)
+
+    def _count(self, outcome: Sent) -> None:
+        for answer in outcome.answers:
+            if answer.state is RecipientState.DELIVERED:
+                self.delivered += 1
+            elif answer.state is RecipientState.FAILED:
+                self.failed += 1

@@ -1,0 +1,343 @@
+"""A hub, put together: what is received becomes the queue's, what is queued is sent (SPEC T).
+
+receive ─► intake ─► spool ─► categorizer ─► queues ─► dispatcher ─► reaching ─► servers
+                                 ▲                          │
+                directory, registry, organization      reports, settler ─► spool
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access import tasks
+from gatepost.activemanager.open import watch_registry
+from gatepost.activemanager.port import OwnedRegistryWatch
+from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
+from gatepost.configuration.hub import parse_resolver
+from gatepost.configuration.hub_settings import HubSettings
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.sign_in import SignInService
+from gatepost.directory.sqlite import SqliteDirectory
+from gatepost.organization.transport import ReceiveConnector, binding_name
+from gatepost.routing.mail.router import MailRouter
+from gatepost.routing.next_hop import DeliveryType, NextHop
+from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.checks import Checks
+from gatepost.transport.connectivity_log import ConnectivityLog
+from gatepost.transport.dispatch.dispatcher import Dispatcher
+from gatepost.transport.dispatch.settler import Settler
+from gatepost.transport.dns import Resolver
+from gatepost.transport.headers.trace import trace_token
+from gatepost.transport.intake import Intake, IntakeSettings
+from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
+from gatepost.transport.operating import NotFound, Operating
+from gatepost.transport.queues.queues import Queues
+from gatepost.transport.reaching import Identity, Reaching, fresh
+from gatepost.transport.receive.service import ReceiveService
+from gatepost.transport.receive.tls import receive_tls
+from gatepost.transport.recipients import Recipients
+from gatepost.transport.reporting import Reporting
+from gatepost.transport.reports.builder import Reporter
+from gatepost.transport.rerouting import Rerouting
+from gatepost.transport.send.connecting import Outbound
+from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
+
+UNHEALTHY_FACT = "unhealthy"
+"""Where the spool keeps the list of unhealthy servers."""
+SUSPENDED_FACT = "suspended"
+"""Where it keeps the frozen queues."""
+KEEP_SECONDS = 5.0
+"""Between two times that the list of unhealthy servers is written, where it has changed."""
+TICK_SECONDS = 1.0
+FIRST_VIEW_SECONDS = 3.0
+"""A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
+VERBS = frozenset(
+    {
+        "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
+        "freeze_message", "resume_message", "drop",
+    }
+)  # fmt: skip
+"""What `Operating` does for operators."""
+
+
+class _Suspended(msgspec.Struct):
+    """A frozen queue as it is kept."""
+
+    delivery: str
+    domain: str
+    connector: str
+
+
+async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> Hub:
+    """A hub that transports mail. Raises `SpoolInUse`, `SpoolDamaged`, OSError, `ssl.SSLError`, ValueError.
+
+    A missing directory or registry is no fault here: it is logged, and mail waits until it comes.
+    """
+    loop = asyncio.get_running_loop()
+    front_end, settings = configuration.front_end, configuration.server.transport
+    limits = SpoolSettings(settings.max_queued_messages, settings.min_free_bytes)
+    spool = await DiskSpool.open(Path(_settings(configuration).spool), limits)
+    found = spool.found
+    log.info(
+        "spool.opened",
+        messages=spool.count,
+        closed_well=found.closed_well,
+        removed_files=found.removed_files,
+        quarantined=found.quarantined,
+        suspects=found.suspects,
+    )
+    directory = SqliteDirectory(front_end.directory, loop)
+    directory.start()
+    registry = watch_registry(front_end, loop)
+    registry.start()
+    await registry.first_view(FIRST_VIEW_SECONDS)
+    hub = Hub(configuration, spool, directory, registry, log)
+    await hub.start()
+    return hub
+
+
+class Hub:
+    """Everything of one hub or edge on this machine; made by `open_hub`."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        spool: DiskSpool,
+        directory: SqliteDirectory,
+        registry: OwnedRegistryWatch,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._configuration = configuration
+        self._spool = spool
+        self._directory = directory
+        self._registry = registry
+        self._log = log
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        front_end, server = configuration.front_end, configuration.server
+        settings = server.transport
+        self._sign_in = SignInService(
+            directory,
+            configuration.organization.default_domain,
+            waiting_limit=front_end.limits.password_checks,
+            per_address=front_end.limits.password_checks_per_address,
+        )
+        self._checks: Checks | None = None
+        self._recipients = Recipients(directory, configuration.organization.default_domain)
+        self.queues = Queues()
+        router = MailRouter(configuration.organization, front_end.server)
+        self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
+        self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
+        self._settler = Settler(spool, self._reporting, settings, clock, log)
+        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, self._reporting, clock, log)
+        self._selector = HealthyServerSelector(settings)
+        resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
+        self._resolver = Resolver(resolvers)
+        self._targets = NextHopTargets(self._resolver, Ourselves())
+        self._outbound = Outbound(log)
+        self._connectivity = ConnectivityLog(Path(_settings(configuration).connectivity_log), settings, clock)
+        self._reaching = Reaching(
+            self._categorizer,
+            self._targets,
+            self._selector,
+            self._outbound,
+            self._recipients,
+            Identity(server.fqdn),
+            clock,
+            log,
+            self._connectivity,
+        )
+        self._dispatcher = Dispatcher(
+            self.queues, spool, self._reaching, self._settler, self._rerouting.soon, clock, log
+        )
+        self._categorizer.touch = self._dispatcher.touch
+        self.intake = Intake(spool, self._categorizer, clock, log)
+        self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
+        self._operating = Operating(
+            self.queues, self._dispatcher, self._settler, self._rerouting.now, self._keep_suspended, clock
+        )
+        self._loading: asyncio.Task[None] | None = None
+        self._kept_unhealthy: list[UnhealthyServer] = []
+        self._kept_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Take up what the spool has, and begin to send."""
+        self._connectivity.configure(self._configuration.server.transport)
+        self._configure()
+        kept = await self._spool.get(UNHEALTHY_FACT)
+        if kept is not None:
+            self._selector.load(msgspec.msgpack.decode(kept, type=list[UnhealthyServer]))
+        suspended = await self._spool.get(SUSPENDED_FACT)
+        if suspended is not None:
+            for entry in msgspec.msgpack.decode(suspended, type=list[_Suspended]):
+                next_hop = NextHop(DeliveryType(entry.delivery), entry.domain, entry.connector)
+                self.queues.queue(next_hop, self._clock()).suspended = True
+        self._follow_registry()
+        self._registry.on_change(lambda _view: self._follow_registry())
+        self._dispatcher.start()
+        threshold = self._configuration.server.transport.poison_threshold
+        self._loading = tasks.start(self._rerouting.load(self._spool.messages(), threshold), "load the spool")
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
+        """Accept connections on bound, listening sockets, by binding. Owns the sockets from then on."""
+        bindings = {binding_name(b): b for connector in self._connectors() for b in connector.bindings}
+        for name, found in sockets.items():
+            for sock in found:
+                await self._receive.listen(sock, bindings[name])
+
+    def close_listeners(self, names: Iterable[str]) -> None:
+        """Close the listeners of these bindings; their sessions go on."""
+        gone = set(names)
+        self._receive.close_listeners(lambda binding: binding_name(binding) in gone)
+
+    def reload(self, configuration: Configuration) -> None:
+        """Use another configuration from now on. Raises when it cannot."""
+        router = MailRouter(configuration.organization, configuration.front_end.server)
+        self._configuration = configuration
+        settings = configuration.server.transport
+        self._categorizer.use(router, settings)
+        self._settler.settings = settings
+        self._selector.settings = settings
+        self._connectivity.configure(settings)
+        self._configure()
+        self._reaching.configure(Identity(configuration.server.fqdn))
+        self._rerouting.reconsider()
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing more, give what is under way `seconds`, and close everything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
+        await self._rerouting.end()
+        await self._reaching.close()
+        await self._resolver.close()
+        if self._checks is not None:
+            await self._checks.close()
+        self._sign_in.close()
+        self._registry.close()
+        self._directory.close()
+        self._keep_unhealthy()
+        await self._settler.flush()
+        await self._spool.close()
+        await asyncio.to_thread(self._connectivity.close)
+
+    def counters(self) -> dict[str, int]:
+        """Numbers for the operator."""
+        return {
+            "messages": self._spool.count,
+            "queues": len(self.queues),
+            "connections_in": len(self._receive.connections),
+            "connections_out": self._dispatcher.connections,
+            "taken": self.intake.taken,
+            "refused": self.intake.refused,
+            "delivered": self._settler.delivered,
+            "failed": self._settler.failed,
+            "reports": self._reporting.made,
+            "unhealthy_servers": len(self._selector),
+            "pressure": int(self._spool.pressure),
+            "loading": int(self._rerouting.loading),
+        }
+
+    async def operate(self, verb: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - by verb
+        """An operator's request (see `operating`). Raises ValueError, TypeError for one that cannot be understood."""
+        if verb == "unhealthy":
+            return msgspec.to_builtins(self._selector.unhealthy(self._clock()))
+        if verb == "forget":
+            return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
+        if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
+            raise NotFound(f"there is no server {arguments.get('target')}")
+        if verb not in VERBS:
+            raise ValueError(f"the transport knows no {verb}")
+        answer = getattr(self._operating, verb)(**arguments)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    # What changes
+
+    def _connectors(self) -> tuple[ReceiveConnector, ...]:
+        configuration = self._configuration
+        return configuration.organization.receive_connectors_by_server.get(configuration.front_end.server, ())
+
+    def _configure(self) -> None:
+        configuration = self._configuration
+        server, front_end = configuration.server, configuration.front_end
+        token = trace_token(configuration.organization.name, server.name)
+        connectors = self._connectors()
+        limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}
+        expiration = server.transport.message_expiration
+        self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
+        self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
+        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
+        addresses = {str(b.address) for c in connectors for b in c.bindings if not b.address.is_unspecified}
+        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses | {server.address}))
+        keys = front_end.peer_keys
+        pair = (keys.certificate, keys.private_key) if keys else None
+        ca = keys.organization_ca if keys else b""
+        self._outbound.renew(TlsMaterial(front_end.server_ca, ca, *(pair or (b"", b""))))
+        tls = None
+        if front_end.certificate:
+            tls = receive_tls(
+                front_end.certificate,
+                front_end.private_key,
+                organization_ca=ca,
+                organization_pair=pair,
+                servers=configuration.organization.servers,
+                own_name=server.name,
+            )
+        self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
+        self._set_checks()
+
+    def _set_checks(self) -> None:
+        """Hook and keys, anew: files of keys may have been changed."""
+        settings, before = _settings(self._configuration), self._checks
+        has_any = settings.content_hook is not None or settings.dkim
+        fqdn = self._configuration.server.fqdn
+        self._checks = Checks(settings, fqdn, self._spool, self._clock, self._log) if has_any else None
+        self.intake.check = self._checks
+        if before is not None:
+            tasks.start(before.close(), "close the content hook")
+
+    def _follow_registry(self) -> None:
+        self._rerouting.set_active({name: copy.server for name, copy in self._registry.view.active.items()})
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+        now = self._clock()
+        self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
+        if abs(now - self._kept_at) >= KEEP_SECONDS:
+            self._kept_at = now
+            self._keep_unhealthy()
+
+    def _keep_unhealthy(self) -> None:
+        found = self._selector.unhealthy(self._clock())
+        if found != self._kept_unhealthy:
+            self._kept_unhealthy = found
+            self._settler.later(self._spool.put(UNHEALTHY_FACT, msgspec.msgpack.encode(found)), 0)
+
+    def _keep_suspended(self) -> None:
+        found = [
+            _Suspended(q.next_hop.delivery.value, q.next_hop.domain, q.next_hop.connector)
+            for q in self.queues
+            if q.suspended
+        ]
+        self._settler.later(self._spool.put(SUSPENDED_FACT, msgspec.msgpack.encode(found)), 0)
+
+
+def _settings(configuration: Configuration) -> HubSettings:
+    transport = configuration.front_end.transport
+    assert transport is not None, "a hub has [front_end.transport]"
+    return transport

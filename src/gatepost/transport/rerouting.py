@@ -1,0 +1,159 @@
+"""Messages that are routed again: those of the last run, and those whose way is another one now (SPEC T3, A1).
+
+A database has moved, the organization has changed, a site cannot be reached: what waits goes where it belongs now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from gatepost.access import tasks
+from gatepost.routing.next_hop import DeliveryType
+from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.dispatch import settling
+from gatepost.transport.dispatch.settler import Report, Settler
+from gatepost.transport.message import Envelope
+from gatepost.transport.operating import NO_DELIVERY, POISON
+from gatepost.transport.ports import Spool
+from gatepost.transport.queues.delivery_queue import DeliveryQueue
+from gatepost.transport.queues.item import Item
+from gatepost.transport.queues.queues import Queues
+
+UNREADABLE_SECONDS = 300.0
+AT_ONCE = 1000
+"""Messages routed before others get their turn on the loop."""
+
+
+class Rerouting:
+    """Routes again. `touch` is told of queues that have something to do."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        categorizer: Categorizer,
+        settler: Settler,
+        spool: Spool,
+        report: Report,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._queues = queues
+        self._categorizer = categorizer
+        self._settler = settler
+        self._spool = spool
+        self._report = report
+        self._clock = clock
+        self._log = log
+        self._under_way: set[DeliveryQueue] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.loading = True
+        """Messages of the last run are being queued."""
+        categorizer.failed = self._not_routed
+
+    async def load(self, found: AsyncIterator[list[tuple[int, Envelope]]], poison_threshold: int) -> None:
+        """Take up what was there at the start. What the process died of too often is put aside (poison messages)."""
+        count = 0
+        async for batch in found:
+            for number, envelope in batch:
+                self._take_up(number, envelope, poison_threshold)
+            count += len(batch)
+            await asyncio.sleep(0)
+        self.loading = False
+        self._log.info("spool.loaded", messages=count)
+
+    def set_active(self, active: dict[str, str]) -> None:
+        """Where each database is now."""
+        before = self._categorizer.active
+        if active == before:
+            return
+        self._categorizer.active = active
+        for queue in self._queues:
+            hop = queue.next_hop
+            if hop.delivery is DeliveryType.MAILBOX and before.get(hop.domain) != active.get(hop.domain):
+                queue.retry_now()  # it is another server that is tried
+                self._categorizer.touch(queue)
+        self.reconsider()
+
+    def set_unreachable(self, sites: frozenset[str]) -> None:
+        """Which other sites cannot be reached: what waits for them goes nearer to them (queue at point of failure)."""
+        gone = sites - self._categorizer.unreachable_sites
+        self._categorizer.unreachable_sites = sites
+        for queue in self._queues if gone else ():
+            if queue.next_hop.delivery is DeliveryType.SITE and queue.next_hop.domain in gone:
+                self.soon(queue)
+
+    def reconsider(self) -> None:
+        """Organization or registry have changed: what had no way may have one, and the other way round."""
+        router, active = self._categorizer.router, self._categorizer.active
+        for queue in self._queues:
+            is_nowhere = queue.next_hop.delivery in NO_DELIVERY or router.destination(queue.next_hop, active) is None
+            if is_nowhere and queue.next_hop != POISON and not queue.suspended:
+                self.soon(queue)
+
+    def soon(self, queue: DeliveryQueue) -> None:
+        """Route what waits in a queue anew, in the background."""
+        if queue not in self._under_way:
+            self._begin(self.now(queue), "route a queue anew")
+
+    async def now(self, queue: DeliveryQueue) -> None:
+        """Route what waits in a queue anew. What leads to the same queue again waits a little."""
+        if queue in self._under_way:
+            return
+        self._under_way.add(queue)
+        try:
+            for count, item in enumerate(queue.empty(), 1):
+                await self._place(queue, item)
+                if count % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._under_way.discard(queue)
+            queue.emptied(self._clock())
+
+    async def end(self) -> None:
+        """Do no more. What was not routed is still in the spool."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _take_up(self, number: int, envelope: Envelope, poison_threshold: int) -> None:
+        if envelope.unchecked or settling.is_settled(envelope):
+            self._settler.later(self._spool.remove(number), number)
+        elif envelope.crashes >= poison_threshold:
+            self._log.error("message.poison", message=number, crashes=envelope.crashes, message_id=envelope.message_id)
+            places = settling.open_places(envelope, range(len(envelope.recipients)))
+            item = Item(number, places, envelope.size, float("inf"), float("inf"))
+            item.suspended = True
+            self._queues.add(POISON, item, self._clock())
+        else:
+            self._categorizer.place(number, envelope)
+
+    async def _place(self, queue: DeliveryQueue, item: Item) -> None:
+        try:
+            envelope = await self._settler.hands.take(item.number)
+        except KeyError:
+            return
+        except OSError as fault:
+            self._log.error("message.unreadable", message=item.number, reason=str(fault))
+            item.due = self._clock() + UNREADABLE_SECONDS
+            self._queues.add(queue.next_hop, item, self._clock())
+            return
+        try:
+            self._categorizer.place(item.number, envelope, item.recipients, after=queue.next_hop)
+        finally:
+            self._settler.hands.give_back(item.number)
+
+    def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
+        self._begin(self._tell(number, envelope, happened), "report what has no way")
+
+    async def _tell(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
+        await self._report(number, envelope, happened)
+        self._settler.keep(number, envelope)
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = tasks.start(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,248 @@
+"""One connection to a server, over which messages are handed to it one after the other.
+
+    connect() ─► SmtpSender ─► send() ─► Outcome ─┐
+                     ▲                            │ while `usable`
+                     └────────────────────────────┘  quit()
+
+The dialogue runs in callbacks; whoever sends a message waits once, for its outcome, and more often only when the
+content is larger than one piece.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from gatepost.routing.next_hop import Transfer
+from gatepost.transport.message import Envelope, Recipient, RecipientState
+from gatepost.transport.ports import BodyReader
+from gatepost.transport.send.connection import SmtpConnection
+from gatepost.transport.send.outcome import Outcome, RecipientOutcome, judged
+from gatepost.transport.send.plan import Plan, make_plan
+from gatepost.wire.smtp_client_events import Fate, Finished, SessionFault, Step, Verdict
+from gatepost.wire.smtp_data import DataEncoder
+from gatepost.wire.smtp_downgrade import CannotConvert, Downgrade
+from gatepost.wire.smtp_reply import Reply
+
+Reopen = Callable[[], Awaitable[BodyReader]]
+
+
+class SmtpSender(SmtpConnection):
+    """A session that stands. Made by `Outbound.connect`; used by one message at a time."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else self.client.step.value if self._started else "connected"
+        return f"<SmtpSender {self.way.host} {self.endpoint} {state} messages={self.messages_sent}>"
+
+    # What the scheduler asks
+
+    @property
+    def usable(self) -> bool:
+        """Whether `send` may be called now."""
+        if self.closed or not self._started or self.client.step is not Step.IDLE:
+            return False
+        limit = self.client.extensions.max_messages
+        return not limit or self.transactions < limit
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message is being sent."""
+        return not self.closed and self._started and self.client.step not in (Step.IDLE, Step.OVER, Step.QUIT)
+
+    async def send(
+        self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, reopen: Reopen | None = None
+    ) -> Outcome:
+        """Hand the message over for these recipients. The caller closes `body`.
+
+        Where the server takes only some of the recipients at a time the rest follows in this session; for a message
+        larger than one piece `reopen` opens the content anew for that, and without it the rest waits. Raises OSError
+        when the content cannot be read (the session is then over if it had begun to send it), RuntimeError when the
+        session is not usable. When cancelled the connection is cut.
+        """
+        if not self.usable:
+            raise RuntimeError("the session is not usable")
+        outcomes: dict[int, RecipientOutcome] = {}
+        pending = recipients
+        again: BodyReader | None = None
+        try:
+            while True:
+                pending, whole = await self._send_once(envelope, pending, again or body, outcomes)
+                if again is not None:
+                    again.close()
+                    again = None
+                if not pending or not self.usable:
+                    break
+                if whole is not None:
+                    again = _Memory(whole)
+                elif reopen is not None:
+                    again = await reopen()
+                else:
+                    break
+        finally:
+            if again is not None:
+                again.close()
+            if self.busy:
+                self._cut_off(SessionFault.LOST, "given up")
+        self.idle_since = self._loop.time()
+        if any(outcome.state is RecipientState.DELIVERED for outcome in outcomes.values()):
+            self.messages_sent += 1
+        return Outcome([outcomes[id(recipient)] for recipient in recipients], self.broken)
+
+    async def quit(self) -> None:
+        """Say goodbye and close. Never raises for what the server does, and takes a few seconds at most."""
+        if not self.closed and self._started and self.client.step is Step.IDLE:
+            self._leaving = True
+            self._why = "quit"
+            self._finished = None
+            self._waiter = self._loop.create_future()
+            self._write(self.client.quit())
+            self._touch()
+            await self._wait()
+        self.abort()
+
+    # One transaction
+
+    async def _send_once(
+        self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, outcomes: dict[int, RecipientOutcome]
+    ) -> tuple[list[Recipient], bytes | None]:
+        """One transaction, noted in `outcomes`; who is left for another, and the content if it is in memory."""
+        extensions = self.client.extensions
+        limit = min(self.options.max_recipients, extensions.max_recipients or self.options.max_recipients)
+        recipients, left = recipients[:limit], recipients[limit:]
+        chunks = body.chunks()
+        try:
+            head = await anext(chunks, b"")
+            whole = len(head) >= body.size
+            plan = make_plan(envelope, recipients, extensions, head, whole=whole, verified=self.verified)
+            for recipient, reply in plan.refused:
+                outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, reply, ours=True)
+            finished, refusal = await self._transact(plan, head, chunks, body.size)
+        finally:
+            if (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
+        lmtp = self.way.transfer is Transfer.LMTP
+        again: list[Recipient] = []
+        for recipient, verdict in zip(plan.recipients, finished.verdicts, strict=True):
+            if refusal is not None and verdict.fate in (Fate.LATER, Fate.AGAIN) and verdict.reply is None:
+                outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, refusal, ours=True)
+                continue
+            outcome = judged(recipient, verdict, finished.broken, dsn=extensions.dsn, lmtp=lmtp)
+            outcomes[id(recipient)] = outcome
+            if verdict.fate is Fate.AGAIN:
+                again.append(recipient)
+        for recipient in left:
+            outcomes[id(recipient)] = judged(recipient, Verdict(Fate.LATER), finished.broken, dsn=False, lmtp=False)
+        return again + left, head if whole else None
+
+    async def _transact(
+        self, plan: Plan, head: bytes, chunks: AsyncIterator[bytes], size: int
+    ) -> tuple[Finished, Reply | None]:
+        """The verdicts over `plan.recipients`; with a reply of ours when the content cannot be sent to this server."""
+        if not plan.recipients:
+            return Finished([]), None
+        whole = len(head) >= size
+        size -= len(head)
+        converter = Downgrade() if plan.convert else None
+        if converter is not None:
+            try:
+                head = converter.feed(head)
+                if whole:
+                    head += converter.finish()
+            except CannotConvert as error:
+                return Finished([Verdict(Fate.LATER)] * len(plan.recipients)), Reply(554, str(error), "5.6.3")
+        if self.client.step is not Step.IDLE:  # the server went while the content was being opened
+            return Finished([Verdict(Fate.LATER)] * len(plan.recipients), self.broken), None
+        self._finished = None
+        self._inline = head if whole and not plan.chunked else None
+        self.transactions += 1
+        self._waiter = self._loop.create_future()
+        self._envelope_deadline = self._loop.time() + self.options.times.envelope
+        self._write(self.client.transact(plan.mail, plan.commands, chunked=plan.chunked))
+        self._touch()
+        await self._wait()
+        refusal: Reply | None = None
+        if self._result() is None:
+            try:
+                if plan.chunked:
+                    await self._send_chunks(head, _Rest(chunks, size))
+                else:
+                    await self._stream(head, _Rest(chunks, size), converter)
+            except CannotConvert as error:
+                refusal = Reply(554, str(error), "5.6.3")
+                self._cut_off(SessionFault.PROTOCOL, f"given up in the middle of the content: {error}")
+            await self._wait()
+        self._inline = None
+        finished = self._result()
+        assert finished is not None
+        return finished, refusal
+
+    async def _stream(self, data: bytes, chunks: _Rest, converter: Downgrade | None) -> None:
+        """Send content that comes in pieces after DATA."""
+        encoder = DataEncoder()
+        more: bytes | None = data
+        while more is not None:
+            self.octets_sent += len(more)
+            self._write(encoder.encode(more))
+            await self._drain()
+            if self._result() is not None:
+                return
+            more = await chunks.next()
+            if converter is not None and more is not None:
+                more = converter.feed(more)
+        rest = encoder.encode(converter.finish()) if converter is not None else b""
+        if self._result() is None:
+            self._waiter = self._loop.create_future()
+            self.client.content_end()
+            self._write(rest + encoder.finish())
+            self._touch()
+
+    async def _send_chunks(self, data: bytes, chunks: _Rest) -> None:
+        """Send content by BDAT, each chunk after the answer to the one before (RFC 3030)."""
+        more: bytes | None = data
+        while more is not None:
+            self.octets_sent += len(more)
+            following = await chunks.next()
+            if self._result() is not None:
+                return
+            self._waiter = self._loop.create_future()
+            self._write(self.client.chunk(len(more), last=following is None) + more)
+            self._touch()
+            await self._drain()
+            await self._wait()
+            if self._result() is not None:
+                return
+            more = following
+
+
+class _Rest:
+    """What follows the first piece of a content."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], size: int) -> None:
+        self._chunks = chunks
+        self._left = size
+
+    async def next(self) -> bytes | None:
+        """The next piece, None at the end. Raises OSError, also when it ends too early: no half message is sent."""
+        piece = await anext(self._chunks, None)
+        if piece is not None:
+            self._left -= len(piece)
+        elif self._left > 0:
+            raise OSError(errno.EIO, "the content is shorter than it was")
+        return piece
+
+
+class _Memory:
+    """A content that is in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """All of it."""
+        yield self._data
+
+    def close(self) -> None:
+        """Nothing is open."""

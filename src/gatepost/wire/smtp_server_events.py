@@ -1,0 +1,81 @@
+"""What the server's side of SMTP says to who drives it, and whom it asks.
+
+Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
+`StartTls`, `Wait` and `Impersonate` the session is parked: what comes in is only kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gatepost.wire.events import Close, Send, SignIn, StartTls
+from gatepost.wire.smtp_command import MailCommand, RcptCommand
+from gatepost.wire.smtp_reply import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The content has come to its end and may be taken: store it and call `stored(reply)`."""
+
+    size: int
+    """Octets of content."""
+    eight_bit: bool = False
+    """It goes beyond ASCII, whatever BODY said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Say nothing for so many seconds, then call `waited()` (tarpit)."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClientClaim:
+    """Who the client is, as a listed peer says by XCLIENT. Empty or 0: nothing was said of it."""
+
+    address: str = ""
+    port: int = 0
+    name: str = ""
+    """The client's host name."""
+    helo: str = ""
+    """What it called itself at EHLO."""
+    login: str = ""
+    """The user who has signed in at the peer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonate:
+    """Begin a new session for this client, greeting included; this one is over. `rest` is what followed."""
+
+    claim: ClientClaim
+    rest: bytes = b""
+
+
+ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | Impersonate
+
+
+class Judge(Protocol):
+    """Whom a session asks; all answer at once. A reply refuses, None lets pass."""
+
+    def mail(self, command: MailCommand) -> Reply | None:
+        """Called at MAIL; if it passes a message has begun."""
+
+    def mail_wait(self) -> float:
+        """Seconds before the answer to MAIL (back pressure)."""
+
+    def is_ours(self, address: str) -> bool:
+        """Whether the recipient is one of the organization, so that everybody may send to it."""
+
+    def recipient(self, command: RcptCommand) -> Reply | None:
+        """Called at each RCPT that permissions and limits let through."""
+
+    def content_begins(self) -> Reply | None:
+        """Called at DATA or the first BDAT."""
+
+    def content(self, data: bytes) -> None:
+        """Content, dots unstuffed, every line with CR LF."""
+
+    def forget(self) -> None:
+        """The message that has begun, if any, is given up."""

@@ -1,0 +1,42 @@
+"""What a client of a receive connector may do (SPEC T1, exchange-facts 4.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, ReceiveConnector
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The permission groups' rights that count here."""
+
+    trusted: bool = False
+    """A server of the organization: no tarpit, no limit of errors."""
+    relay: bool = False
+    """Any recipient; else those of the organization only."""
+    submit: bool = False
+    """MAIL at all."""
+
+
+def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner: bool) -> Rights:
+    """The rights of a client that has signed in (`user`), or whose certificate was verified (`server`, `partner`).
+
+    The network of an externally secured connector stands for a server's certificate.
+    """
+    groups, how = connector.permission_groups, connector.authentication
+    known = (server and ReceiveAuthentication.SERVERS in how) or ReceiveAuthentication.EXTERNALLY_SECURED in how
+    trusted = known and PermissionGroup.SERVERS in groups
+    relay = trusted or (user and PermissionGroup.USERS in groups)
+    partner = partner and PermissionGroup.PARTNERS in groups
+    return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups)
+
+
+def takes_passwords(connector: ReceiveConnector, *, tls: bool) -> bool:
+    """Whether AUTH is offered, within TLS or without."""
+    how = connector.authentication
+    if PermissionGroup.USERS not in connector.permission_groups:
+        return False
+    if ReceiveAuthentication.BASIC_REQUIRE_TLS in how:
+        return tls
+    return ReceiveAuthentication.BASIC in how

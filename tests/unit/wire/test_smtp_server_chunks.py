@@ -1,0 +1,105 @@
+"""BDAT and its awkward cases (RFC 3030): what is announced is swallowed, whatever becomes of it."""
+
+from __future__ import annotations
+
+import pytest
+from smtp_play import Play, connector
+
+from gatepost.wire.smtp_reply import Reply
+
+
+def test_a_message_in_chunks() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 14\r\nSubject: a\r\n\r\nBDAT 0\r\nBDAT 8 LAST\r\n..b\r\n.\r\n") == [
+        "250 2.0.0",
+        "250 2.0.0",
+        "250 2.6.0",
+    ]
+    assert play.contents == [b"Subject: a\r\n\r\n..b\r\n.\r\n"]  # never unstuffed
+
+
+def test_an_empty_last_chunk_ends_the_message() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 3\r\na\r\nBDAT 0 LAST\r\nNOOP\r\n") == ["250 2.0.0", "250 2.6.0", "250 2.0.0"]
+    assert play.contents == [b"a\r\n"]
+
+
+def test_an_empty_message() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"bdat 0 last\r\n") == ["250 2.6.0"]
+    assert play.contents == [b""]
+
+
+def test_a_line_end_may_lie_between_chunks() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    play.say(b"BDAT 2\r\na\rBDAT 2 LAST\r\n\nb")
+    assert play.contents == [b"a\r\nb\r\n"]  # the last line gets its end
+
+
+def test_chunks_after_refused_recipients_are_swallowed() -> None:
+    play = Play()
+    play.lines("EHLO c.example", "MAIL FROM:<a@b.example>", "RCPT TO:<unknown@x.ours>")
+    assert play.codes(b"BDAT 6\r\nQUIT\r\nBDAT 6 LAST\r\nRSET\r\nNOOP\r\n") == ["554 5.5.1", "503 5.5.1", "250 2.0.0"]
+    assert not play.closed
+
+
+def test_chunks_without_a_message_are_swallowed() -> None:
+    play = Play()
+    play.lines("EHLO c.example")
+    assert play.codes(b"BDAT 6 LAST\r\nQUIT\r\nNOOP\r\n") == ["503 5.5.1", "250 2.0.0"]
+
+
+def test_after_a_refused_chunk_the_message_is_lost_until_rset() -> None:
+    play = Play(connector(max_message_size=10))
+    play.begin("a@x.ours")
+    assert play.codes(
+        b"BDAT 12\r\n0123456789\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<b@x.ours>\r\nDATA\r\nBDAT 6\r\nQUIT\r\nRSET\r\n"
+    ) == ["552 5.3.4", "503 5.5.1", "503 5.5.1", "503 5.5.1", "503 5.5.1", "250 2.0.0"]
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 3 LAST\r\na\r\n") == ["250 2.6.0"]
+    assert play.contents == [b"a\r\n"]
+
+
+def test_no_resources_at_the_first_chunk() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    play.judge.refuse_content = Reply(452, "Insufficient system resources", "4.3.1")
+    assert play.codes(b"BDAT 6 LAST\r\nQUIT\r\nNOOP\r\n") == ["452 4.3.1", "250 2.0.0"]
+
+
+def test_data_and_recipients_within_chunks_are_out_of_order() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 3\r\na\r\nDATA\r\nRCPT TO:<b@x.ours>\r\nMAIL FROM:<>\r\nBDAT 0 LAST\r\n") == [
+        "250 2.0.0", "503 5.5.1", "503 5.5.1", "503 5.5.1", "250 2.6.0",
+    ]  # fmt: skip
+    assert [r.address for r in play.stored[0].recipients] == ["a@x.ours"]
+
+
+@pytest.mark.parametrize("content", [b"a\nb\r\n", b"a\rb\r\n", b"a\0b\r\n"])
+def test_bare_line_ends_and_nul_are_refused_but_leave_no_doubt_where_the_chunk_ends(content: bytes) -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT %d LAST\r\n" % len(content) + content + b"NOOP\r\n") == ["550 5.6.0", "250 2.0.0"]
+    assert play.stored == []
+
+
+@pytest.mark.parametrize("argument", [b"", b"x", b"-1", b"5 FIRST", b"5 LAST x", b"1" * 21, b"\xb2"])
+def test_a_chunk_of_unknown_size_ends_the_session(argument: bytes) -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT " + argument + b"\r\nMAIL FROM:<evil@x.example>\r\n") == ["501 5.5.4"]
+    assert play.closed
+
+
+def test_a_stop_lets_the_chunks_come_to_their_end() -> None:
+    play = Play()
+    play.begin("a@x.ours")
+    play.say(b"BDAT 3\r\na\r\n")
+    play.run(play.session.stop())
+    assert play.codes(b"BDAT 3 LAST\r\nb\r\n") == ["250 2.6.0", "421 4.3.2"]
+    assert play.contents == [b"a\r\nb\r\n"]
