@@ -215,6 +215,7 @@ def test_the_cost_of_a_request_is_told(who: str) -> None:
     assert done.stdout.startswith(f"{who}: least ")
 
 
+@pytest.mark.timeout(180)
 def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     """`run.py --quick` starts every peer, spoils no measurement and writes its figures."""
     figures = tmp_path / "figures.json"

@@ -22,6 +22,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks/large_messages.py"
 MOST = 200_000_000
 
 
+@pytest.mark.timeout(180)
 def test_twenty_messages_of_50_mb_at_a_time_go_through_a_hub_of_less_than_200_mb(tmp_path: Path) -> None:
     try:
         require_program("smtp-source", PACKAGES)
