@@ -43,7 +43,7 @@ def test_when_all_is_busy_any_free_ports_are_taken() -> None:
     assert min(taken) > 1023
     assert [note.partition(":")[0] for note in ports.notes] == [*figure.FRONT_ENDS, *hubs.HUBS, *figure.MAILBOX_SERVERS]
     assert ports.notes[0] == (
-        "CAS-01: 127.0.1.1 ports 143, 993, 110, 995, 443, 444 are busy or not allowed, "
+        "CAS-01: 127.0.1.1 ports 143, 993, 110, 995, 443, 444, 25, 587 are busy or not allowed, "
         f"{', '.join(map(str, taken))} are taken instead"
     )
 
