@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.access import tasks
 from gatepost.activemanager.open import watch_registry
 from gatepost.activemanager.port import OwnedRegistryWatch
+from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.hub_settings import HubSettings
@@ -29,7 +30,7 @@ from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, NextHop
-from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.checks import Checks
 from gatepost.transport.connectivity_log import ConnectivityLog
 from gatepost.transport.dispatch.dispatcher import Dispatcher
@@ -39,6 +40,8 @@ from gatepost.transport.headers.trace import trace_token
 from gatepost.transport.intake import Intake, IntakeSettings
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
 from gatepost.transport.operating import NotFound, Operating
+from gatepost.transport.own_addresses import interface_addresses
+from gatepost.transport.quarantine import Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
@@ -58,15 +61,21 @@ SUSPENDED_FACT = "suspended"
 KEEP_SECONDS = 5.0
 """Between two times that the list of unhealthy servers is written, where it has changed."""
 TICK_SECONDS = 1.0
+LOOK_UP_SECONDS = 5.0
+"""Between two times that messages are routed anew which could not be: a directory may come and go."""
+ADDRESSES_SECONDS = 60.0
+"""Between two looks at the addresses of this machine."""
 FIRST_VIEW_SECONDS = 3.0
 """A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
 VERBS = frozenset(
     {
         "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
-        "freeze_message", "resume_message", "drop",
+        "freeze_message", "resume_message", "drop", "content",
     }
 )  # fmt: skip
 """What `Operating` does for operators."""
+QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
+"""What `Quarantine` does for them."""
 
 
 class _Suspended(msgspec.Struct):
@@ -139,7 +148,7 @@ class Hub:
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
         self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
         self._settler = Settler(spool, self._reporting, settings, clock, log)
-        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, self._reporting, clock, log)
+        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, clock, log)
         self._selector = HealthyServerSelector(settings)
         resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
         self._resolver = Resolver(resolvers)
@@ -164,17 +173,31 @@ class Hub:
         self.intake = Intake(spool, self._categorizer, clock, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
         self._operating = Operating(
-            self.queues, self._dispatcher, self._settler, self._rerouting.now, self._keep_suspended, clock
+            self.queues,
+            self._dispatcher,
+            self._settler,
+            spool,
+            self._rerouting.now,
+            self._reaching.expedite,
+            self._keep_suspended,
+            clock,
         )
         self._loading: asyncio.Task[None] | None = None
         self._kept_unhealthy: list[UnhealthyServer] = []
         self._kept_at = 0.0
+        self._metered_at = 0.0
+        self._quarantine = Quarantine(spool, self._categorizer, log)
+        self._known_at = 0.0
+        self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Take up what the spool has, and begin to send."""
         self._connectivity.configure(self._configuration.server.transport)
         self._configure()
+        self._spool.on_pressure = self._pressure_changed
+        if self._spool.pressure is not Pressure.NORMAL:
+            self._pressure_changed(self._spool.pressure)
         kept = await self._spool.get(UNHEALTHY_FACT)
         if kept is not None:
             self._selector.load(msgspec.msgpack.decode(kept, type=list[UnhealthyServer]))
@@ -210,10 +233,12 @@ class Hub:
         self._categorizer.use(router, settings)
         self._settler.settings = settings
         self._selector.settings = settings
+        self._spool.limit(settings.max_queued_messages, settings.min_free_bytes)
         self._connectivity.configure(settings)
         self._configure()
         self._reaching.configure(Identity(configuration.server.fqdn))
         self._rerouting.reconsider()
+        self._dispatcher.reconsider()
 
     async def drain(self, seconds: float) -> None:
         """Take nothing more, give what is under way `seconds`, and close everything."""
@@ -249,7 +274,7 @@ class Hub:
             "failed": self._settler.failed,
             "reports": self._reporting.made,
             "unhealthy_servers": len(self._selector),
-            "pressure": int(self._spool.pressure),
+            "pressure": int(self.intake.pressure),
             "loading": int(self._rerouting.loading),
         }
 
@@ -261,9 +286,9 @@ class Hub:
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
         if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
             raise NotFound(f"there is no server {arguments.get('target')}")
-        if verb not in VERBS:
+        if verb not in VERBS | QUARANTINE_VERBS:
             raise ValueError(f"the transport knows no {verb}")
-        answer = getattr(self._operating, verb)(**arguments)
+        answer = getattr(self._operating if verb in VERBS else self._quarantine, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
 
     # What changes
@@ -281,9 +306,7 @@ class Hub:
         expiration = server.transport.message_expiration
         self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
-        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
-        addresses = {str(b.address) for c in connectors for b in c.bindings if not b.address.is_unspecified}
-        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses | {server.address}))
+        self._know_ourselves()
         keys = front_end.peer_keys
         pair = (keys.certificate, keys.private_key) if keys else None
         ca = keys.organization_ca if keys else b""
@@ -300,6 +323,16 @@ class Hub:
             )
         self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
         self._set_checks()
+
+    def _know_ourselves(self) -> None:
+        server, connectors = self._configuration.server, self._connectors()
+        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
+        bound = {b.address for c in connectors if c.enabled for b in c.bindings}
+        addresses = {server.address, *(str(address) for address in bound if not address.is_unspecified)}
+        if any(address.is_unspecified for address in bound):
+            addresses |= interface_addresses()
+        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses))
+        self._known_at = self._clock()
 
     def _set_checks(self) -> None:
         """Hook and keys, anew: files of keys may have been changed."""
@@ -318,9 +351,30 @@ class Hub:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         now = self._clock()
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
+        self._look_up_again(now)
+        if abs(now - self._known_at) >= ADDRESSES_SECONDS:
+            self._know_ourselves()
         if abs(now - self._kept_at) >= KEEP_SECONDS:
             self._kept_at = now
             self._keep_unhealthy()
+        if self._loop.time() - self._metered_at >= METERING_SECONDS - TICK_SECONDS / 2:
+            self._metered_at = self._loop.time()
+            waiting = self.queues.get(SUBMISSION)
+            self.intake.meter(len(waiting) if waiting is not None else 0)
+
+    def _pressure_changed(self, now: Pressure) -> None:
+        causes = {cause: stage.name.lower() for cause, stage in self._spool.causes().items()}
+        fault = str(self._spool.fault) if self._spool.fault is not None else ""
+        self._log.warning("pressure.changed", stage=now.name.lower(), causes=causes, fault=fault)
+
+    def _look_up_again(self, now: float) -> None:
+        """What could not be looked up is routed when the directory is back."""
+        if not self._categorizer.lacks_directory or not self._directory.available:
+            return
+        if abs(now - self._looked_up_at) >= LOOK_UP_SECONDS:
+            self._looked_up_at = now
+            self._categorizer.lacks_directory = False
+            self._rerouting.reconsider()
 
     def _keep_unhealthy(self) -> None:
         found = self._selector.unhealthy(self._clock())

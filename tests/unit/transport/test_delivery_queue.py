@@ -196,8 +196,8 @@ def test_a_queue_in_retry_comes_back_at_its_time() -> None:
     queue = queues.add(HOP, item(1), NOW)
     queues.runnable(NOW)
     queue.not_reached(NOW, "refused", NOW + 60)
-    queues.sleep(queue)
-    queues.sleep(queue)
+    queues.sleep(queue, NOW)
+    queues.sleep(queue, NOW)
     assert queues.next_alarm() == NOW + 60
     assert queues.runnable(NOW + 59) == []
     assert queues.runnable(NOW + 60) == [queue]

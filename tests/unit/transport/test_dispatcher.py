@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.settling import Happened
 from gatepost.transport.message import Envelope, Recipient, RecipientState
-from gatepost.transport.ports import BodyReader
+from gatepost.transport.ports import BodyReader, ContentDamaged
 from gatepost.transport.queues.delivery_queue import DeliveryQueue, QueueStatus
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -55,6 +56,10 @@ class MemorySpool:
         self.removed: list[int] = []
         self.updated: list[int] = []
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
+        self.quarantined: list[tuple[int, str]] = []
+        self.held: list[int] = []
+        """In hand at this moment."""
 
     async def envelope(self, number: int) -> Envelope:
         await asyncio.sleep(0)
@@ -63,10 +68,22 @@ class MemorySpool:
     async def body(self, number: int) -> BodyReader:
         if number in self.unreadable:
             raise OSError("input/output error")
+        if number in self.damaged:
+            raise ContentDamaged("not as it was written")
         return Body()
 
     async def update(self, number: int, _envelope: Envelope) -> None:
         self.updated.append(number)
+
+    async def quarantine(self, number: int, reason: str) -> None:
+        self.quarantined.append((number, reason))
+        del self.kept[number]
+
+    @contextlib.contextmanager
+    def in_hand(self, number: int) -> Iterator[None]:
+        self.held.append(number)
+        yield
+        self.held.remove(number)
 
     async def remove(self, number: int) -> None:
         self.removed.append(number)
@@ -84,6 +101,7 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self._messages = 0
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -92,11 +110,14 @@ class Server:
         self._stage.sent.append((number, places, self.address))
         answer = self._stage.say(number, places)
         outcome = answer if isinstance(answer, Sent) else await answer
-        self.usable = not outcome.fault
+        self._messages += 1
+        self.usable = not outcome.fault and self._messages < self._stage.most_messages
         return outcome
 
     async def quit(self) -> None:
         self._stage.quits += 1
+        if self._stage.leaving is not None:
+            await self._stage.leaving.wait()
 
 
 def ok(_number: int, places: tuple[int, ...]) -> Sent:
@@ -114,7 +135,12 @@ class Stage:
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
         self.quits = 0
+        self.most_messages = 1_000_000
+        """Of a connection."""
+        self.leaving: asyncio.Event | None = None
+        """When there is one, connections end only after it."""
         self.connects = 0
+        self.servers: list[Server] = []
         self.refuse: Exception | None = None
         self.addresses = ["192.0.2.1"]
         self.reports: list[tuple[int, Happened]] = []
@@ -142,7 +168,8 @@ class Stage:
         await asyncio.sleep(0)
         if self.refuse is not None:
             raise self.refuse
-        return Server(self, self.addresses[self.connects % len(self.addresses)])
+        self.servers.append(Server(self, self.addresses[self.connects % len(self.addresses)]))
+        return self.servers[-1]
 
     def queue(self, number: int, recipients: int = 1, hop: NextHop = HOP, **fields: Any) -> Item:
         envelope = Envelope(
@@ -209,11 +236,54 @@ async def test_many_messages_get_more_connections_up_to_the_limit(stage: Stage) 
     stage.say = wait
     for number in range(1000):
         stage.queue(number)
-    await stage.until(lambda: stage.connects == 20)
+    await stage.until(lambda: len(stage.sent) == 20)
     assert stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE  # type: ignore[union-attr]
     gate.set()
     await stage.until(lambda: len(stage.spool.removed) == 1000)
     assert stage.connects == 20
+
+
+async def test_messages_that_wait_for_a_connection_cost_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(1000):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 20)
+    looks = 0
+
+    def runnable(_now: float) -> list[DeliveryQueue]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.queues, "runnable", runnable)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert looks <= 1
+    stage.dispatcher.touch(stage.queues.get(HOP))  # type: ignore[arg-type]
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 1000)
+
+
+async def test_the_next_connection_does_not_wait_for_the_leave_taking_of_the_last(stage: Stage) -> None:
+    stage.leaving = asyncio.Event()
+    stage.settings = TransportSettings(max_per_domain_outbound_connections=2)
+    stage.most_messages = 1
+    stage.queue(1)
+    await stage.until(lambda: len(stage.spool.removed) == 1)
+    stage.queue(2)
+    await stage.until(lambda: len(stage.spool.removed) == 2)
+    stage.queue(3)  # two connections are there, and no more are allowed
+    await asyncio.sleep(0.02)
+    assert stage.connects == 2
+    stage.leaving.set()
+    await stage.until(lambda: len(stage.spool.removed) == 3)
 
 
 async def test_all_connections_together_are_bounded_and_no_queue_starves(stage: Stage) -> None:
@@ -492,3 +562,121 @@ async def test_at_the_end_a_message_that_hangs_is_cut_off_and_stays(stage: Stage
     await stage.dispatcher.end(0.05)
     assert stage.spool.removed == []
     assert 7 in stage.spool.kept
+
+
+async def test_a_message_is_in_hand_while_it_is_worked_on_and_not_while_a_server_is_waited_for(stage: Stage) -> None:
+    """What it waits for may take minutes, and a process that ends meanwhile did not die of it (poison messages)."""
+    gate = asyncio.Event()
+    during: list[list[int]] = []
+
+    async def slow(number: int, places: tuple[int, ...]) -> Sent:
+        during.append(list(stage.spool.held))
+        await gate.wait()
+        during.append(list(stage.spool.held))
+        return ok(number, places)
+
+    stage.say = slow
+    stage.queue(7)
+    await stage.until(lambda: during)
+    assert stage.spool.held == []
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert during == [[7], [7]]
+
+
+async def test_a_damaged_content_is_put_aside_and_the_connection_goes_on(stage: Stage) -> None:
+    stage.spool.damaged.add(1)
+    stage.queue(1)
+    stage.queue(2)
+    await stage.until(lambda: stage.spool.removed == [2])
+    assert stage.spool.quarantined == [(1, "not as it was written")]
+    [event] = [call for call in stage.log.calls if call.args == ("message.quarantined",)]
+    assert (event.kwargs["message"], event.kwargs["sender"]) == (1, "a@contoso.com")
+    assert stage.connects == 1
+    assert sum(len(queue) for queue in stage.queues) == 0
+
+
+async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_the_message(stage: Stage) -> None:
+    stage.queue(1)
+    await stage.until(lambda: stage.spool.removed == [1])
+    [server] = stage.servers
+    read = stage.spool.body
+
+    async def ends(number: int) -> BodyReader:
+        server.usable = False
+        return await read(number)
+
+    stage.spool.body = ends  # type: ignore[method-assign]
+    item = stage.queue(2)
+    await stage.until(lambda: stage.quits == 1)
+    stage.spool.body = read  # type: ignore[method-assign]
+    await stage.until(lambda: stage.spool.removed == [1, 2])
+    assert item.attempts == 0
+    assert stage.connects == 2
+
+
+async def test_a_report_is_on_disk_before_what_it_is_about(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill -9 in between: the report may be made twice, but is never lost."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    stage.refuse = NotReached("refused", stage.now + 10 * 86400)
+    stage.queue(7)
+    await stage.until(lambda: stage.queues.get(HOP).last_error)  # type: ignore[union-attr]
+    stage.now += stage.settings.delay_notification
+    await begun.wait()
+    await asyncio.sleep(0.02)
+    assert stage.spool.updated == []
+    gate.set()
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert stage.reports == [(7, [(0, Fate.DELAYED)])]
+    assert stage.spool.kept[7].recipients[0].delay_told
+
+
+async def test_another_part_of_the_message_does_not_keep_what_is_not_yet_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parts share one envelope: the delivered one must not write the failure of the other down too early."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    delivered = asyncio.Event()
+
+    async def say(number: int, places: tuple[int, ...]) -> Sent:
+        if places == (0,):
+            return Sent((Answer(0, FAILED, "550 5.1.1 Who?"),))
+        await begun.wait()
+        delivered.set()
+        return ok(number, places)
+
+    stage.say = say
+    item = stage.queue(7, recipients=2)
+    item.recipients = (0,)
+    other = Item(7, (1,), 1, item.expires, item.attend)
+    stage.dispatcher.touch(stage.queues.add(OTHER, other, stage.now))
+    await delivered.wait()
+    await stage.until(lambda: stage.settler.delivered == 1)
+    await asyncio.sleep(0.02)
+    assert (stage.spool.updated, stage.spool.removed) == ([], [])
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert stage.reports == [(7, [(0, Fate.FAILED)])]
+
+
+async def test_words_of_ours_name_no_server(stage: Stage) -> None:
+    stage.say = lambda _number, _places: Sent(
+        (Answer(0, WAITING, "450 4.2.0 Later"), Answer(1, WAITING, "4.4.2 connection lost", ours=True))
+    )
+    stage.queue(7, recipients=2)
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert [each.server for each in stage.spool.kept[7].recipients] == ["mx.example.net [192.0.2.1]", ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -12,6 +13,7 @@ from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.dispatch.ports import Sent
 from gatepost.transport.dispatch.settling import Happened
+from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
@@ -43,6 +45,8 @@ class Settler:
         self._clock = clock
         self._log = log
         self._kept: set[asyncio.Future[None]] = set()
+        self._telling: dict[int, int] = {}
+        """Messages with reports that are not yet on disk, and how many."""
         self.delivered = 0
         """Recipients whose message the next server has taken over."""
         self.failed = 0
@@ -56,10 +60,11 @@ class Settler:
         happened = settling.apply(envelope, outcome.answers, server)
         self._count(outcome)
         if happened:
-            await self._report(item.number, envelope, happened)
+            await self.tell(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)
-        if outcome.answers:
-            queue.sent += any(answer.state is RecipientState.DELIVERED for answer in outcome.answers)
+        if any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+            queue.handed_over(now)
+        if outcome.answers and not happened:
             self.keep(item.number, envelope)
         if not left:
             queue.settled(item, now)
@@ -93,8 +98,25 @@ class Settler:
 
         await self._change(queue, item, change)
 
+    async def tell(self, number: int, envelope: Envelope, happened: Happened) -> None:
+        """Have the reports on disk that are due, and only then `keep` what they are about.
+
+        So a crash in between makes a report twice, but never loses one.
+        """
+        self._telling[number] = self._telling.get(number, 0) + 1
+        await self._report(number, envelope, happened)  # cancelled only when all ends: nothing is kept then
+        left = self._telling.pop(number) - 1
+        if left:
+            self._telling[number] = left
+        self.keep(number, envelope)
+
     def keep(self, number: int, envelope: Envelope) -> None:
-        """Have the spool know how the recipients stand; nobody waits for it."""
+        """Have the spool know how the recipients stand; nobody waits for it.
+
+        While a report about another of its recipients is on its way nothing is kept: whoever makes it does, at its end.
+        """
+        if number in self._telling:
+            return
         if settling.is_settled(envelope):
             self.later(self._spool.remove(number), number)
         else:
@@ -118,6 +140,9 @@ class Settler:
             await asyncio.gather(*self._kept, return_exceptions=True)
 
     async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
+        await InSteps(self._changed(queue, item, change), partial(self._spool.in_hand, item.number))
+
+    async def _changed(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
         try:
             envelope = await self.hands.take(item.number)
         except KeyError:
@@ -127,11 +152,12 @@ class Settler:
             happened = change(envelope)
             if happened:
                 self.failed += sum(fate is not Fate.DELAYED for _, fate in happened)
-                await self._report(item.number, envelope, happened)
+                await self.tell(item.number, envelope, happened)
             left = settling.open_places(envelope, item.recipients)
             if not left and queue.drop(item):
                 queue.emptied(self._clock())
-            self.keep(item.number, envelope)
+            if not happened:
+                self.keep(item.number, envelope)
         finally:
             self.hands.give_back(item.number)
 

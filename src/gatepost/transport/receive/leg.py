@@ -230,7 +230,7 @@ class ReceiveLeg(asyncio.Protocol):
     def _begin(self, connector: ReceiveConnector) -> None:
         """A session, with what is known of the client."""
         service = self._service
-        self._incoming = Incoming(service.intake, service.pressure, self._source, self._is_trusted)
+        self._incoming = Incoming(service.intake, self._source, self._is_trusted)
         self.session = SmtpServer(
             connector,
             service.host,
