@@ -9,7 +9,7 @@ import pytest
 from gatepost.configuration.files import file_mode
 from gatepost.configuration.load import load
 from gatepost.lab import figure, hubs
-from gatepost.lab.fleet import Fleet
+from gatepost.lab.fleet import Fleet, Variant
 
 
 def test_root_gets_the_standard_ports() -> None:
@@ -60,3 +60,15 @@ def test_the_organization_has_no_faults(tmp_path: Path, builtin: bool) -> None:
     assert [str(finding) for finding in loaded.findings if finding not in without_hub] == []
     assert loaded.configuration is not None
     assert set(loaded.configuration.organization.servers) == {*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS, *hubs.HUBS}
+
+
+def test_a_lab_without_hubs_has_nothing_that_leads_to_them(tmp_path: Path) -> None:
+    """As the proving has it."""
+    ports = figure.choose_ports(root=True, can=lambda _address, _port: True)
+    variant = Variant(servers=(*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS))
+    fleet = Fleet(tmp_path, ports, builtin=False, variant=variant)
+    fleet.write_configuration()
+    loaded = load(str(fleet.configuration), mode_of=file_mode)
+    assert [str(finding) for finding in loaded.findings] == []
+    endpoints = {e.name for server in loaded.require().organization.servers.values() for e in server.endpoints}
+    assert endpoints.isdisjoint({"smtp", "submission", "lmtp"})
