@@ -1,8 +1,8 @@
 """What becomes of single messages at a hub with real clients and servers: submission, DKIM, reports, content, moves.
 
-    client ── 587 ──► HUB-01 ──┬── LMTP ──► MBX-01, MBX-02, which share their mail
-    stranger ─ 25 ─► CAS-01 ───┤            outside: a sink; late.example: nobody; MX of all else: our name server
-                      └──► HUB-02           HUB-01 asks rspamd, and signs for contoso.com
+client ── 587 ──► HUB-01 ──┬── LMTP ──► MBX-01, MBX-02, which share their mail
+stranger ─ 25 ─► CAS-01 ───┤            outside: a sink; late.example: nobody; MX of all else: our name server
+                  └──► HUB-02           HUB-01 asks rspamd, and signs for contoso.com
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ def _key(folder: Path) -> tuple[Path, str]:
     file.touch(mode=0o600)
     pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     file.write_bytes(key.private_bytes(*pem))
-    public = key.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return file, base64.b64encode(public).decode()
 
 

@@ -1,9 +1,9 @@
 """Postfix and Exim as neighbours of a hub, both ways, found by a name server of our own (SPEC T3, T4; smtp-facts d.1).
 
-    one.example      10 Postfix                   two.example     10 Postfix, 10 Exim
-    failover.example 10 nobody there, 20 Postfix  null.example    "." at preference 0
-    loop.example     10 this hub                  gone.example    no such name
-    slow.example     SERVFAIL at first            circle.example  a smart host that sends it back
+one.example      10 Postfix                   two.example     10 Postfix, 10 Exim
+failover.example 10 nobody there, 20 Postfix  null.example    "." at preference 0
+loop.example     10 this hub                  gone.example    no such name
+slow.example     SERVFAIL at first            circle.example  a smart host that sends it back
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def around(servers: Servers) -> Iterator[Neighbours]:
             }
             tables["organization"]["accepted_domains"].append("circle.example")
             tables["organization"]["accepted_domain_kinds"] = {"circle.example": "external-relay"}
-            tables["servers"]["HUB-01"]["transport"] = {"queue_glitch_retry_interval": 1, "queue_glitch_retry_count": 15}
+            tables["servers"]["HUB-01"]["transport"] = {
+                "queue_glitch_retry_interval": 1,
+                "queue_glitch_retry_count": 15,
+            }
 
         stage = stack.enter_context(
             TransportStage(
@@ -226,7 +229,7 @@ def test_a_name_server_that_fails_is_no_reason_to_return_mail(around: Neighbours
 
 
 def test_mail_that_goes_in_circles_is_ended(around: Neighbours) -> None:
-    """circle.example is Postfix's, so we believe, and ours, so it does. It is Postfix that is told, and that reports."""
+    """circle.example is Postfix's, so we believe, and ours, so it does. Postfix is told, and makes the report."""
     assert around.stage.send("HUB-01", "x@circle.example", subject="round", sender="alice@contoso.com") == {}
     dovecot = around.stage.mailboxes["MBX-01"]
     until(lambda: [m for m in dovecot.mail("alice") if b"MAILER-DAEMON@neighbour" in m], "Postfix' report of the loop")

@@ -1,8 +1,8 @@
 """Two sites with three hubs each, and two sites behind: mail between hubs by mutual TLS (SPEC T3 to T8, T12).
 
-    usa: alice             europe: bob             asia: carol
-    HUB-01 02 03 ───────── HUB-04 05 06 ───┬────── HUB-07
-                                           └────── HUB-08, africa: dave
+usa: alice             europe: bob             asia: carol
+HUB-01 02 03 ───────── HUB-04 05 06 ───┬────── HUB-07
+                                       └────── HUB-08, africa: dave
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Hubs as real processes before Dovecots that take mail by LMTP: sites, certificates of the organization, a name server.
+"""Hubs as real processes before Dovecots that take mail by LMTP: sites, certificates of the organization.
 
     with TransportStage(servers, {"HUB-01": "usa", "HUB-02": "europe"}, {"MBX-01": "usa", "MBX-02": "europe"}) as stage:
         stage.start()                              # all hubs, or those that are named
         stage.send("HUB-01", "bob@contoso.com")    # by a stranger without credentials
         stage.arrived("MBX-02", "bob", "subject")
 
-Each mailbox server MBX-0N has the database DB0N and the user at place N of `NAMES`. A hub listens at three ports: `smtp`
-for the organization's servers and who signs in, `outside` for strangers, `submission` for users. `change` edits the
-organization's tables before they are written, `settings` the table `front_end` of each hub.
+Each mailbox server MBX-0N has the database DB0N and the user at place N of `NAMES`. A hub listens at three ports:
+`smtp` for the organization's servers and who signs in, `outside` for strangers, `submission` for users. `change` edits
+the organization's tables before they are written, `settings` the table `front_end` of each hub.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ class TransportStage:
     def arrived(self, server: str, user: str, subject: str, seconds: float = SECONDS) -> bytes:
         """The message with that subject in a mailbox; waits for it."""
         dovecot = self.mailboxes[server]
-        found: list[bytes] = until(lambda: named(subject, dovecot.mail(user)), f"{subject} in {user}'s mailbox", seconds)
+        found: list[bytes] = until(
+            lambda: named(subject, dovecot.mail(user)), f"{subject} in {user}'s mailbox", seconds
+        )
         return found[0]
 
     def has(self, server: str, user: str, subject: str) -> int:
@@ -214,9 +216,7 @@ class TransportStage:
         ports, (lmtp,) = MailPorts.free(address), free_ports(address, 1)
         kept = self.folder / "mail" / ("shared" if self._shared_mail else name)
         try:
-            return Dovecot(
-                self.folder / name, address, ports, accounts, certificate, name=name, lmtp=lmtp, mail=kept
-            )
+            return Dovecot(self.folder / name, address, ports, accounts, certificate, name=name, lmtp=lmtp, mail=kept)
         except ServerMissing as error:
             missing(error)
 

@@ -89,7 +89,7 @@ class FrontEndBuilder:
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
-            transport=build_hub(self.document, table.transport, self.files, server),
+            transport=build_hub(self.document, table, self.files, server, self.organization),
         )
 
     def _add(self, finding: Finding) -> None:

@@ -12,18 +12,58 @@ from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import WHO
 from gatepost.configuration.hub_schema import ContentHookTable, HubTable
 from gatepost.configuration.hub_settings import ContentHookSettings, DkimSettings, HubSettings
+from gatepost.configuration.schema import FrontEndTable
 from gatepost.organization.addresses import parse_http_url
-from gatepost.organization.faults import Path, error, warning
-from gatepost.organization.model import Finding, Role, Server
+from gatepost.organization.faults import Path, error, listed, warning
+from gatepost.organization.model import Finding, Organization, Protocol, Role, Server, TlsMode, Version
+from gatepost.organization.transport import ReceiveAuthentication
 
 CONNECTIVITY_LOG = "connectivity"
 """The connectivity log's folder within the spool, where none is named."""
 _PATH: Path = ("front_end", "transport")
 
 
-def build_hub(document: Document, table: HubTable | None, files: Files, server: Server | None) -> HubSettings | None:
+def build_hub(
+    document: Document, front_end: FrontEndTable, files: Files, server: Server | None, organization: Organization | None
+) -> HubSettings | None:
     """The transport's settings as far as they can be built; None when there is none. Faults are findings."""
-    return _Build(document, table, files, server).settings() if table is not None else None
+    table = front_end.transport
+    if table is None:
+        return None
+    if server is not None and organization is not None:
+        for finding in _judge_certificates(front_end, server, organization):
+            files.findings.add(document, finding)
+    return _Build(document, table, files, server).settings()
+
+
+def _judge_certificates(front_end: FrontEndTable, server: Server, organization: Organization) -> Iterator[Finding]:
+    """What connectors promise and cannot keep without a certificate."""
+    own = [c for c in organization.receive_connectors_by_server.get(server.name, ()) if c.enabled]
+    if not front_end.certificate:
+        strict = [c.name for c in own if c.require_tls or any(b.implicit_tls for b in c.bindings)]
+        users = [c.name for c in own if ReceiveAuthentication.BASIC_REQUIRE_TLS in c.authentication]
+        path: Path = ("front_end", "certificate")
+        remedy = 'add certificate = "pki/mail.crt" and private_key = "pki/mail.key"'
+        if strict:
+            yield error(path, WHO, f"no certificate, but TLS is required at {listed(strict)}", remedy)
+        elif users:
+            message = f"no certificate: there is no TLS, so nobody can sign in at {listed(users)}"
+            yield warning(path, WHO, message, remedy)
+    others = [
+        other.name
+        for other in organization.servers.values()
+        if other.takes_mail and other is not server and _is_mutual(other)
+    ]
+    if not front_end.peer_certificate and others:
+        message = f"no peer_certificate: {listed(sorted(others))} and {server.name} cannot hand each other mail"
+        yield warning(
+            ("front_end", "peer_certificate"), WHO, message, f"make one with: gatepost ca issue {server.name}"
+        )
+
+
+def _is_mutual(other: Server) -> bool:
+    endpoint = other.endpoint(Protocol.SMTP)
+    return endpoint is not None and other.version is Version.MODERN and endpoint.tls is not TlsMode.CLEAR
 
 
 def parse_resolver(text: str) -> tuple[str, int]:

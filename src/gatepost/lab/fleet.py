@@ -36,7 +36,10 @@ class BuiltinMailboxServer(ServerProcess):
     """The lab's own mailbox server (`lab/mailbox_server.py`)."""
 
     def __init__(self, directory: Path, name: str, address: str, ports: MailPorts, lmtp: int, known: Table) -> None:
-        """`lmtp`: 0 where no mail comes. `known`: accounts, master, master_password. Raises `ServerMissing` without Twisted."""
+        """`lmtp`: 0 where no mail comes. `known`: accounts, master, master_password.
+
+        Raises `ServerMissing` without Twisted.
+        """
         if find_spec("twisted") is None:
             raise ServerMissing("No mailbox server (neither Dovecot nor, for the lab's own, Twisted)", dovecot.PACKAGES)
         directory.mkdir(parents=True, exist_ok=True)
@@ -264,8 +267,11 @@ class Fleet:
 
     def _front_end(self, name: str) -> Gatepost:
         _, address = figure.FRONT_ENDS[name]
-        ports = {key: port for key, port in self.ports.front[name].items() if self.has_hubs or key not in hubs.HUB_PORTS}
-        addresses = {endpoint: (address, port) for endpoint, port in ports.items()}
+        addresses = {
+            endpoint: (address, port)
+            for endpoint, port in self.ports.front[name].items()
+            if self.has_hubs or endpoint not in hubs.HUB_PORTS
+        }
         configuration = self.configuration if name in figure.MANAGERS else self._without_manager
         front = Gatepost(name, self.directory / name.lower(), configuration, addresses)
         front.argv += ["--server", name]

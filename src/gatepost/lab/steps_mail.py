@@ -1,4 +1,4 @@
-"""Steps of the tour: mail. From outside into mailboxes, out of them, with a hub that dies and a host that is not there."""
+"""Steps of the tour: mail. Into mailboxes, out of them, with a hub that dies and a host that is not there."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _submitted(visit: Visit) -> str:
     _submit(visit, "From user1", visit.users["user7"].name)
     message, _ = _arrived(visit, "user7", "From user1")
     trace = _trace(message)
-    right = f"by {hubs.SUBMISSION_HUB.lower()}" in trace and "SA " in trace and b"\nMessage-ID: " in message
+    right = f"by {hubs.SUBMISSION_HUB.lower()}" in trace and "SA " in trace and b"\nmessage-id: " in message.lower()
     return expect(trace, right)
 
 
@@ -154,10 +154,10 @@ def _waits(visit: Visit) -> str:
 
 
 def _dropped(visit: Visit) -> str:
-    said = _queue(visit, "drop", f"{hubs.OUTSIDE}/*", "--yes")
+    said = _queue(visit, "drop", f"[{hubs.OUTSIDE}]/*", "--yes")
     message, _ = _arrived(visit, "user1", "Undeliverable: To nobody there")
-    left = _queue(visit, "list", "--no-empty", "--json").strip()
-    return expect(f"{said.strip()}, a report is in the mailbox", b"Action: failed" in message and left == "[]")
+    right = said.strip() == "messages: 1" and b"Action: failed" in message
+    return expect(f"{said.strip()}, a report is in the mailbox", right)
 
 
 def _queue(visit: Visit, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from gatepost.peers.ca import Authority, KeyPair, make_authority
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = (
     "mail.example.com", "www.contoso.com", "www.usa.contoso.com", "www.europe.contoso.com", "cas.branch.contoso.com",
-    "cas-01.contoso.com", "cas-02.contoso.com", "cas-03.contoso.com",
+    "cas-01.contoso.com", "cas-02.contoso.com", "cas-03.contoso.com", "hub-01.example.com",
 )  # fmt: skip
 """What the front ends' certificate stands for."""
 

@@ -8,8 +8,8 @@ import pytest
 
 from gatepost.configuration.files import file_mode
 from gatepost.configuration.load import load
-from gatepost.lab import figure
-from gatepost.lab.fleet import Fleet
+from gatepost.lab import figure, hubs
+from gatepost.lab.fleet import Fleet, Variant
 
 
 def test_root_gets_the_standard_ports() -> None:
@@ -41,20 +41,34 @@ def test_when_all_is_busy_any_free_ports_are_taken() -> None:
     taken = list(ports.front["CAS-01"].values())
     assert len(set(taken)) == len(taken)
     assert min(taken) > 1023
-    assert [note.partition(":")[0] for note in ports.notes] == [*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS]
+    assert [note.partition(":")[0] for note in ports.notes] == [*figure.FRONT_ENDS, *hubs.HUBS, *figure.MAILBOX_SERVERS]
     assert ports.notes[0] == (
-        "CAS-01: 127.0.1.1 ports 143, 993, 110, 995, 443, 444 are busy or not allowed, "
+        "CAS-01: 127.0.1.1 ports 143, 993, 110, 995, 443, 444, 25, 587 are busy or not allowed, "
         f"{', '.join(map(str, taken))} are taken instead"
     )
 
 
 @pytest.mark.parametrize("builtin", [False, True])
 def test_the_organization_has_no_faults(tmp_path: Path, builtin: bool) -> None:
-    """What the lab writes is an example for others: no error and no warning."""
+    """What the lab writes is an example for others: no error and no warning, but of two sites without hubs."""
     ports = figure.choose_ports(root=True, can=lambda _address, _port: True)
     fleet = Fleet(tmp_path, ports, builtin=builtin)
     fleet.write_configuration()
     loaded = load(str(fleet.configuration), mode_of=file_mode)
-    assert [str(finding) for finding in loaded.findings] == []
+    without_hub = [finding for finding in loaded.findings if "but no hub" in str(finding)]
+    assert len(without_hub) == 2
+    assert [str(finding) for finding in loaded.findings if finding not in without_hub] == []
     assert loaded.configuration is not None
-    assert set(loaded.configuration.organization.servers) == {*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS}
+    assert set(loaded.configuration.organization.servers) == {*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS, *hubs.HUBS}
+
+
+def test_a_lab_without_hubs_has_nothing_that_leads_to_them(tmp_path: Path) -> None:
+    """As the proving has it."""
+    ports = figure.choose_ports(root=True, can=lambda _address, _port: True)
+    variant = Variant(servers=(*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS))
+    fleet = Fleet(tmp_path, ports, builtin=False, variant=variant)
+    fleet.write_configuration()
+    loaded = load(str(fleet.configuration), mode_of=file_mode)
+    assert [str(finding) for finding in loaded.findings] == []
+    endpoints = {e.name for server in loaded.require().organization.servers.values() for e in server.endpoints}
+    assert endpoints.isdisjoint({"smtp", "submission", "lmtp"})

@@ -209,7 +209,7 @@ copies = [{{ server = "MBX-09" }}]
 
 
 async def test_mail_that_waits_for_a_site_goes_when_its_hubs_are_due_not_later(tmp_path: Path) -> None:
-    """It is routed anew when the site is found to be out of reach; where no site is nearer it keeps the queue's time."""
+    """It is routed anew when the site is found to be out of reach; where none is nearer it keeps the queue's time."""
     [port] = free_ports("127.0.61.8", 1)
     stage = HubStage(tmp_path, RETRY_SOON + FAR_SITE.format(port=port))
     await stage.prepare()

@@ -52,7 +52,9 @@ LOG_SECONDS = 5.0
 
 def installed() -> bool:
     """Whether Dovecot with IMAP, POP3 and LMTP is there."""
-    return find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists() and LMTP_PROGRAM.exists()
+    return (
+        find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists() and LMTP_PROGRAM.exists()
+    )
 
 
 @dataclass(frozen=True, slots=True)
