@@ -302,7 +302,7 @@ async def test_a_tarpit_delays_the_refusal_only() -> None:
         began = loop.time()
         await client.say("EHLO c.example", "MAIL FROM:<s@far.example>")
         got = await client.say("RCPT TO:<unknown@ours.example>", "NOOP")
-        assert loop.time() - began >= 0.3
+        assert loop.time() - began >= 0.29  # the loop's clock has whole milliseconds
         assert [answer[:3] for answer in got] == ["550", "250"]
 
 
