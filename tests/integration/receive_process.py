@@ -44,6 +44,8 @@ class CountingIntake:
     """Takes everything, keeps nothing."""
 
     pressure = Pressure.NORMAL
+    refuses_strangers = False
+    tarpit_seconds = 0.0
     queued = Reply(250, "Queued", "2.6.0")
 
     def __init__(self) -> None:

@@ -43,9 +43,27 @@ def test_a_move_under_load(kind: str) -> None:
         assert found["never_back"] == 0, name
         assert 0 <= found["p50"] <= found["p99"], name
     assert report["appends"]["acknowledged"] > 0
+    parts = report["machine"]["processors"]["parts"]
+    assert {name.partition("/")[0] for name in parts} <= {"CAS-01", "CAS-02", "MBX-04", "MBX-05", "clients", "proving"}
+    assert parts
     assert "\n" not in report["summary"]
     if kind == "kill":
         assert report["detection_seconds"] > 0
     else:
         assert report["detection_seconds"] is None
         assert report["protocols"]["imap_idle"]["carried_share"] == 1.0
+
+
+def test_a_hub_that_is_killed_loses_nothing() -> None:
+    """SPEC T2: kill -9 at random moments, a next server in trouble, and as root a full disk."""
+    argv = [sys.executable, "-m", "gatepost", "proving", "transport", "--lab", "--messages", "3000", "--kills", "6"]
+    done = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    print(report["summary"])
+    assert report["ok"], report
+    assert done.returncode == 0
+    assert (report["acknowledged"], report["lost"], report["damaged"]) == (3000, 0, 0)
+    assert report["kills"] >= 6
+    assert sum(report["killed"].values()) == report["kills"] + report["killed"]["sink"]
+    assert "\n" not in report["summary"]

@@ -73,8 +73,12 @@ def disk_marks(size: int, least_free: int) -> Marks:
 
 
 def count_marks(most: int) -> Marks:
-    """Messages in the queue, `most` of which are kept: medium from 90 percent on, over again under 80."""
-    return Marks(most * 0.9, most, most * 0.95, most * 0.8)
+    """Messages in the queue, `most` of which are kept: medium from 90 percent on, over again under 80.
+
+    The source system has no such mark. Strangers are slowed at first and refused when it lasts, as by its submission
+    queue: what drains slowly is not yet an emergency.
+    """
+    return Marks(most * 0.9, most, most * 0.95, most * 0.8, SUBMISSION_QUEUE.patience)
 
 
 class BackPressure:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -64,3 +66,51 @@ def move(*, lab: bool, sessions: int, seconds: float, kill: bool, as_json: bool)
             click.echo(f"{key}: {report[key]}")
         click.echo(report["summary"])
     return 0 if report["ok"] else MISSED
+
+
+@command.command("transport")
+@click.option("--lab", is_flag=True, required=True, help="With a hub and a server of their own, ended after it.")
+@click.option("--messages", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="To send.")
+@click.option("--kills", type=click.IntRange(0, 100_000), default=200, show_default=True, help="kill -9 of the hub.")
+@click.option("--sessions", type=click.IntRange(1, 500), default=20, show_default=True, help="Clients at a time.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another one: other moments.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one object.")
+def transport(*, lab: bool, messages: int, kills: int, sessions: int, seed: int, as_json: bool) -> int:  # noqa: ARG001
+    """Kill a hub at random moments while it takes and sends mail; count what arrives.
+
+    The next server is killed, busy, puts mail off and goes without an answer meanwhile; as root the hub's disk is full
+    now and then. Goals: every message that was answered with 250 arrives at least once and whole, nobody is refused
+    for good, and in the end nothing is left. What comes twice is counted. Exit status 0: all goals kept; 3: one
+    missed; 1: it could not be run.
+    """
+    from gatepost.lab.servers.process import ServerNotStarted
+    from gatepost.proving.transport import prove_transport
+
+    def say(text: str) -> None:
+        if not as_json:
+            click.echo(text)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)  # a file system has to be unmounted
+    try:
+        with tempfile.TemporaryDirectory(prefix="gatepost-proving-", dir=_disk(), ignore_cleanup_errors=True) as folder:
+            report = prove_transport(
+                Path(folder), messages=messages, kills=kills, sessions=sessions, seed=seed, say=say
+            )
+    except (ServerNotStarted, OSError) as fault:
+        raise click.ClickException(f"the proving could not be run: {fault}") from fault
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        for key, found in report.items():
+            if key != "summary":
+                click.echo(f"{key}: {found}")
+        click.echo(report["summary"])
+    return 0 if report["ok"] else MISSED
+
+
+def _disk() -> str | None:
+    """A folder on a disk where there is one: the temporary folder may be memory."""
+    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else None  # noqa: S108 - a fresh folder of its own is made there

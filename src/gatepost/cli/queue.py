@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from gatepost.cli.options import config_option
+from gatepost.cli.queue_quarantine import forget, quarantined, release, salvage
+from gatepost.cli.queue_words import moment
 from gatepost.cli.transport_asking import ask, ask_each, every_option, server_option
-from gatepost.transport.operator_filter import shown_time
 
 SHOWN = 1000
 """Queues or messages shown where no other limit is given."""
@@ -91,7 +92,7 @@ def _print_json(answers: list[tuple[str, list[dict[str, Any]]]]) -> None:
 
 def _print_queues(found: list[dict[str, Any]]) -> None:
     for entry in found:
-        head = f"{entry['identity']:>6} {entry['messages']:>8} {entry['status']:<10} {_time(entry['next_retry']):<19}"
+        head = f"{entry['identity']:>6} {entry['messages']:>8} {entry['status']:<10} {moment(entry['next_retry']):<19}"
         via = f" by {entry['next_hop_connector']}" if entry["next_hop_connector"] else ""
         error = f": {entry['last_error']}" if entry["last_error"] else ""
         kind = entry["delivery_type"]
@@ -123,7 +124,7 @@ def show(name: str, limit: int, as_json: bool, everyone: bool, server: str, conf
 def _print_messages(found: list[dict[str, Any]]) -> None:
     for entry in found:
         place = f"{entry['queue']}/{entry['number']}"
-        head = f"{place:<14} {entry['status']:<9} {entry['size']:>9} {_time(entry['received'])}"
+        head = f"{place:<14} {entry['status']:<9} {entry['size']:>9} {moment(entry['received'])}"
         click.echo(f"{head} from <{entry['from']}> {entry['message_id']} {entry['subject']}".rstrip())
         for recipient in entry["recipients"]:
             said = f": {recipient['reply']}" if recipient["reply"] else ""
@@ -218,5 +219,5 @@ def _message(name: str) -> str:
     return name.replace("/", "\\") if "/" in name or "\\" in name else f"*\\{name}"
 
 
-def _time(seconds: float) -> str:
-    return shown_time(seconds) or "-"
+for _command in (quarantined, release, forget, salvage):
+    command.add_command(_command)

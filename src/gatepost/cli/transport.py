@@ -7,6 +7,7 @@ import click
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.balancing.retry_schedule import TransportRole, default_settings
 from gatepost.balancing.target import Target
+from gatepost.cli.transport_unhealthy import forget, unhealthy
 from gatepost.organization.transport import TransportSettings
 from gatepost.routing.next_hop import Way
 
@@ -56,3 +57,7 @@ def attempts(settings: TransportSettings, minutes: int) -> list[float]:
             selector.failed(target, now, "", lease)
         now = selector.next_due([target], now) or now + _MINUTE
     return found
+
+
+for _command in (unhealthy, forget):
+    command.add_command(_command)

@@ -20,6 +20,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.access import tasks
 from gatepost.activemanager.open import watch_registry
 from gatepost.activemanager.port import OwnedRegistryWatch
+from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.hub_settings import HubSettings
@@ -29,7 +30,7 @@ from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, NextHop
-from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.checks import Checks
 from gatepost.transport.connectivity_log import ConnectivityLog
 from gatepost.transport.dispatch.dispatcher import Dispatcher
@@ -40,6 +41,7 @@ from gatepost.transport.intake import Intake, IntakeSettings
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
 from gatepost.transport.operating import NotFound, Operating
 from gatepost.transport.own_addresses import interface_addresses
+from gatepost.transport.quarantine import Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
@@ -72,6 +74,8 @@ VERBS = frozenset(
     }
 )  # fmt: skip
 """What `Operating` does for operators."""
+QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
+"""What `Quarantine` does for them."""
 
 
 class _Suspended(msgspec.Struct):
@@ -181,6 +185,8 @@ class Hub:
         self._loading: asyncio.Task[None] | None = None
         self._kept_unhealthy: list[UnhealthyServer] = []
         self._kept_at = 0.0
+        self._metered_at = 0.0
+        self._quarantine = Quarantine(spool, self._categorizer, log)
         self._known_at = 0.0
         self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -189,6 +195,9 @@ class Hub:
         """Take up what the spool has, and begin to send."""
         self._connectivity.configure(self._configuration.server.transport)
         self._configure()
+        self._spool.on_pressure = self._pressure_changed
+        if self._spool.pressure is not Pressure.NORMAL:
+            self._pressure_changed(self._spool.pressure)
         kept = await self._spool.get(UNHEALTHY_FACT)
         if kept is not None:
             self._selector.load(msgspec.msgpack.decode(kept, type=list[UnhealthyServer]))
@@ -224,6 +233,7 @@ class Hub:
         self._categorizer.use(router, settings)
         self._settler.settings = settings
         self._selector.settings = settings
+        self._spool.limit(settings.max_queued_messages, settings.min_free_bytes)
         self._connectivity.configure(settings)
         self._configure()
         self._reaching.configure(Identity(configuration.server.fqdn))
@@ -264,7 +274,7 @@ class Hub:
             "failed": self._settler.failed,
             "reports": self._reporting.made,
             "unhealthy_servers": len(self._selector),
-            "pressure": int(self._spool.pressure),
+            "pressure": int(self.intake.pressure),
             "loading": int(self._rerouting.loading),
         }
 
@@ -276,9 +286,9 @@ class Hub:
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
         if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
             raise NotFound(f"there is no server {arguments.get('target')}")
-        if verb not in VERBS:
+        if verb not in VERBS | QUARANTINE_VERBS:
             raise ValueError(f"the transport knows no {verb}")
-        answer = getattr(self._operating, verb)(**arguments)
+        answer = getattr(self._operating if verb in VERBS else self._quarantine, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
 
     # What changes
@@ -347,6 +357,15 @@ class Hub:
         if abs(now - self._kept_at) >= KEEP_SECONDS:
             self._kept_at = now
             self._keep_unhealthy()
+        if self._loop.time() - self._metered_at >= METERING_SECONDS - TICK_SECONDS / 2:
+            self._metered_at = self._loop.time()
+            waiting = self.queues.get(SUBMISSION)
+            self.intake.meter(len(waiting) if waiting is not None else 0)
+
+    def _pressure_changed(self, now: Pressure) -> None:
+        causes = {cause: stage.name.lower() for cause, stage in self._spool.causes().items()}
+        fault = str(self._spool.fault) if self._spool.fault is not None else ""
+        self._log.warning("pressure.changed", stage=now.name.lower(), causes=causes, fault=fault)
 
     def _look_up_again(self, now: float) -> None:
         """What could not be looked up is routed when the directory is back."""

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from gatepost.balancing.back_pressure import Pressure
+from gatepost.balancing.back_pressure import SUBMISSION_QUEUE, BackPressure, Pressure
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import DomainKind
-from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
@@ -111,6 +111,7 @@ class Intake:
         self._site = IntakeSettings()
         self.check: ContentCheck | None = None
         """Who is asked about messages before they are ours; None: nobody."""
+        self._submission = BackPressure({SUBMISSION.domain: SUBMISSION_QUEUE})
         self.taken = 0
         self.refused = 0
 
@@ -120,8 +121,25 @@ class Intake:
 
     @property
     def pressure(self) -> Pressure:
+        """See `ports.Intake`: the worse of the spool's and the submission queue's."""
+        return max(self._spool.pressure, self._submission.pressure)
+
+    @property
+    def refuses_strangers(self) -> bool:
         """See `ports.Intake`."""
-        return self._spool.pressure
+        return self._spool.back_pressure.refuses_strangers or self._submission.refuses_strangers
+
+    @property
+    def tarpit_seconds(self) -> float:
+        """See `ports.Intake`."""
+        return max(self._spool.back_pressure.tarpit_seconds, self._submission.tarpit_seconds)
+
+    def meter(self, unrouted: int) -> None:
+        """Told each `METERING_SECONDS` how many messages are accepted and not yet routed (exchange-facts 4.12)."""
+        before = self._submission.pressure
+        now = self._submission.metered({SUBMISSION.domain: unrouted})
+        if now is not before:
+            self._log.warning("pressure.changed", cause="submission queue", stage=now.name.lower(), messages=unrouted)
 
     def sender(self, envelope: Envelope) -> Reply | None:  # noqa: ARG002 - every sender may send
         """See `ports.Intake`."""

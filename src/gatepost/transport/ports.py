@@ -6,13 +6,17 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from gatepost.balancing.back_pressure import Pressure
+from gatepost.balancing.back_pressure import BackPressure, Pressure
 from gatepost.transport.message import Envelope
 from gatepost.wire.smtp_reply import Reply
 
 
 class SpoolFull(Exception):
     """There is no room for this message: answered 452 4.3.1. Nothing of it is left on disk."""
+
+
+class ContentDamaged(OSError):
+    """The content on disk is not the one that was written, and will not become it again: it is never sent."""
 
 
 class BodyWriter(Protocol):
@@ -42,7 +46,7 @@ class BodyReader(Protocol):
     size: int
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The content in pieces of up to 256 KiB; small messages come at once. Raises OSError."""
+        """The content in pieces of up to 256 KiB; small messages come at once. Raises `ContentDamaged`, OSError."""
 
     def close(self) -> None:
         """Safe twice."""
@@ -63,6 +67,10 @@ class Spool(Protocol):
     def pressure(self) -> Pressure:
         """From memory; costs nothing."""
 
+    @property
+    def back_pressure(self) -> BackPressure:
+        """What follows from the disk and the number of messages, as they were metered last."""
+
     def writer(self, size: int | None) -> BodyWriter:
         """For a message of `size` bytes, as announced. Raises `SpoolFull`."""
 
@@ -79,7 +87,10 @@ class Spool(Protocol):
         """One of the caller's own, as of the last `update`. Raises KeyError, OSError."""
 
     async def body(self, number: int) -> BodyReader:
-        """Raises KeyError, OSError."""
+        """Raises KeyError, `ContentDamaged`, OSError."""
+
+    def quarantine(self, number: int, reason: str) -> Awaitable[None]:
+        """Put it aside: it is no message of the queue any more, and what there is of it stays."""
 
     def in_hand(self, number: int) -> AbstractContextManager[None]:
         """Around work that a malicious message could end the process in. Should it die within, the next start counts
@@ -93,6 +104,14 @@ class Intake(Protocol[Writer]):
     @property
     def pressure(self) -> Pressure:
         """The stage of back pressure now."""
+
+    @property
+    def refuses_strangers(self) -> bool:
+        """Whether who is no server of the organization is refused for the moment."""
+
+    @property
+    def tarpit_seconds(self) -> float:
+        """How long such clients wait before MAIL is answered, to slow them."""
 
     def sender(self, envelope: Envelope) -> Reply | None:
         """Called at MAIL, with no recipients yet; a reply refuses."""

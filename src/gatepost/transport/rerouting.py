@@ -6,7 +6,8 @@ A database has moved, the organization has changed, a site cannot be reached: wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -16,6 +17,7 @@ from gatepost.routing.next_hop import DeliveryType
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.settler import Settler
+from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.message import Envelope
 from gatepost.transport.operating import NO_DELIVERY, POISON
 from gatepost.transport.ports import Spool
@@ -127,7 +129,8 @@ class Rerouting:
             item.suspended = True
             self._queues.add(POISON, item, self._clock())
         else:
-            self._categorizer.place(number, envelope)
+            with self._spool.in_hand(number):
+                self._categorizer.place(number, envelope)
 
     async def _place(self, queue: DeliveryQueue, item: Item) -> None:
         try:
@@ -140,14 +143,20 @@ class Rerouting:
             self._queues.add(queue.next_hop, item, self._clock())
             return
         try:
-            self._categorizer.place(item.number, envelope, item.recipients, after=queue.next_hop)
+            with self._spool.in_hand(item.number):
+                self._categorizer.place(item.number, envelope, item.recipients, after=queue.next_hop)
         finally:
             self._settler.hands.give_back(item.number)
 
     def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
-        self._begin(self._settler.tell(number, envelope, happened), "report what has no way")
+        work = InSteps(self._settler.tell(number, envelope, happened), partial(self._spool.in_hand, number))
+        self._begin(_awaited(work), "report what has no way")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = tasks.start(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

@@ -99,6 +99,8 @@ class KeptIntake:
 
     def __init__(self) -> None:
         self.pressure = Pressure.NORMAL
+        self.refuses_strangers = False
+        self.tarpit_seconds = 0.0
         self.keep = True
         self.full_at = 256 * 1024
         self.disk = asyncio.Event()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.settling import Happened
 from gatepost.transport.message import Envelope, Recipient, RecipientState
-from gatepost.transport.ports import BodyReader
+from gatepost.transport.ports import BodyReader, ContentDamaged
 from gatepost.transport.queues.delivery_queue import DeliveryQueue, QueueStatus
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -55,6 +56,10 @@ class MemorySpool:
         self.removed: list[int] = []
         self.updated: list[int] = []
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
+        self.quarantined: list[tuple[int, str]] = []
+        self.held: list[int] = []
+        """In hand at this moment."""
 
     async def envelope(self, number: int) -> Envelope:
         await asyncio.sleep(0)
@@ -63,10 +68,22 @@ class MemorySpool:
     async def body(self, number: int) -> BodyReader:
         if number in self.unreadable:
             raise OSError("input/output error")
+        if number in self.damaged:
+            raise ContentDamaged("not as it was written")
         return Body()
 
     async def update(self, number: int, _envelope: Envelope) -> None:
         self.updated.append(number)
+
+    async def quarantine(self, number: int, reason: str) -> None:
+        self.quarantined.append((number, reason))
+        del self.kept[number]
+
+    @contextlib.contextmanager
+    def in_hand(self, number: int) -> Iterator[None]:
+        self.held.append(number)
+        yield
+        self.held.remove(number)
 
     async def remove(self, number: int) -> None:
         self.removed.append(number)
@@ -84,6 +101,7 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self._messages = 0
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -92,11 +110,14 @@ class Server:
         self._stage.sent.append((number, places, self.address))
         answer = self._stage.say(number, places)
         outcome = answer if isinstance(answer, Sent) else await answer
-        self.usable = not outcome.fault
+        self._messages += 1
+        self.usable = not outcome.fault and self._messages < self._stage.most_messages
         return outcome
 
     async def quit(self) -> None:
         self._stage.quits += 1
+        if self._stage.leaving is not None:
+            await self._stage.leaving.wait()
 
 
 def ok(_number: int, places: tuple[int, ...]) -> Sent:
@@ -114,7 +135,12 @@ class Stage:
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
         self.quits = 0
+        self.most_messages = 1_000_000
+        """Of a connection."""
+        self.leaving: asyncio.Event | None = None
+        """When there is one, connections end only after it."""
         self.connects = 0
+        self.servers: list[Server] = []
         self.refuse: Exception | None = None
         self.addresses = ["192.0.2.1"]
         self.reports: list[tuple[int, Happened]] = []
@@ -142,7 +168,8 @@ class Stage:
         await asyncio.sleep(0)
         if self.refuse is not None:
             raise self.refuse
-        return Server(self, self.addresses[self.connects % len(self.addresses)])
+        self.servers.append(Server(self, self.addresses[self.connects % len(self.addresses)]))
+        return self.servers[-1]
 
     def queue(self, number: int, recipients: int = 1, hop: NextHop = HOP, **fields: Any) -> Item:
         envelope = Envelope(
@@ -209,11 +236,54 @@ async def test_many_messages_get_more_connections_up_to_the_limit(stage: Stage) 
     stage.say = wait
     for number in range(1000):
         stage.queue(number)
-    await stage.until(lambda: stage.connects == 20)
+    await stage.until(lambda: len(stage.sent) == 20)
     assert stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE  # type: ignore[union-attr]
     gate.set()
     await stage.until(lambda: len(stage.spool.removed) == 1000)
     assert stage.connects == 20
+
+
+async def test_messages_that_wait_for_a_connection_cost_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(1000):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 20)
+    looks = 0
+
+    def runnable(_now: float) -> list[DeliveryQueue]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.queues, "runnable", runnable)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert looks <= 1
+    stage.dispatcher.touch(stage.queues.get(HOP))  # type: ignore[arg-type]
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 1000)
+
+
+async def test_the_next_connection_does_not_wait_for_the_leave_taking_of_the_last(stage: Stage) -> None:
+    stage.leaving = asyncio.Event()
+    stage.settings = TransportSettings(max_per_domain_outbound_connections=2)
+    stage.most_messages = 1
+    stage.queue(1)
+    await stage.until(lambda: len(stage.spool.removed) == 1)
+    stage.queue(2)
+    await stage.until(lambda: len(stage.spool.removed) == 2)
+    stage.queue(3)  # two connections are there, and no more are allowed
+    await asyncio.sleep(0.02)
+    assert stage.connects == 2
+    stage.leaving.set()
+    await stage.until(lambda: len(stage.spool.removed) == 3)
 
 
 async def test_all_connections_together_are_bounded_and_no_queue_starves(stage: Stage) -> None:
@@ -246,6 +316,30 @@ async def test_a_next_hop_that_cannot_be_reached_is_tried_at_its_time(stage: Sta
     stage.later(1)
     await stage.until(lambda: stage.spool.removed == [7])
     assert queue.failures == 0
+
+
+async def test_a_next_hop_that_refuses_one_connection_more_goes_on_with_those_it_has(stage: Stage) -> None:
+    """Feedback: 421 to the third connection does not put the whole queue off."""
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(40):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 2)
+    stage.refuse = NotReached("421 4.7.0 Too many connections", stage.now + 60)
+    for number in range(40, 100):
+        stage.queue(number)
+    await stage.until(lambda: stage.connects >= 3)
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 100)
+    queue = stage.queues.get(HOP)
+    assert queue is not None
+    assert queue.retry_at == 0.0
+    assert stage.connects <= 6
 
 
 async def test_a_hundred_thousand_for_a_dead_site_cost_others_nothing(stage: Stage) -> None:
@@ -351,6 +445,8 @@ async def test_a_failure_for_good_of_the_whole_next_hop_is_reported(stage: Stage
     await stage.until(lambda: sorted(stage.spool.removed) == [7, 8])
     assert sorted(stage.reports) == [(7, [(0, Fate.FAILED)]), (8, [(0, Fate.FAILED)])]
     assert stage.queues.get(HOP).idle  # type: ignore[union-attr]
+    stage.queue(9)
+    await stage.until(lambda: sorted(stage.spool.removed) == [7, 8, 9])
 
 
 async def test_a_message_expires_in_a_queue_that_is_in_retry(stage: Stage) -> None:
@@ -466,6 +562,57 @@ async def test_at_the_end_a_message_that_hangs_is_cut_off_and_stays(stage: Stage
     await stage.dispatcher.end(0.05)
     assert stage.spool.removed == []
     assert 7 in stage.spool.kept
+
+
+async def test_a_message_is_in_hand_while_it_is_worked_on_and_not_while_a_server_is_waited_for(stage: Stage) -> None:
+    """What it waits for may take minutes, and a process that ends meanwhile did not die of it (poison messages)."""
+    gate = asyncio.Event()
+    during: list[list[int]] = []
+
+    async def slow(number: int, places: tuple[int, ...]) -> Sent:
+        during.append(list(stage.spool.held))
+        await gate.wait()
+        during.append(list(stage.spool.held))
+        return ok(number, places)
+
+    stage.say = slow
+    stage.queue(7)
+    await stage.until(lambda: during)
+    assert stage.spool.held == []
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert during == [[7], [7]]
+
+
+async def test_a_damaged_content_is_put_aside_and_the_connection_goes_on(stage: Stage) -> None:
+    stage.spool.damaged.add(1)
+    stage.queue(1)
+    stage.queue(2)
+    await stage.until(lambda: stage.spool.removed == [2])
+    assert stage.spool.quarantined == [(1, "not as it was written")]
+    [event] = [call for call in stage.log.calls if call.args == ("message.quarantined",)]
+    assert (event.kwargs["message"], event.kwargs["sender"]) == (1, "a@contoso.com")
+    assert stage.connects == 1
+    assert sum(len(queue) for queue in stage.queues) == 0
+
+
+async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_the_message(stage: Stage) -> None:
+    stage.queue(1)
+    await stage.until(lambda: stage.spool.removed == [1])
+    [server] = stage.servers
+    read = stage.spool.body
+
+    async def ends(number: int) -> BodyReader:
+        server.usable = False
+        return await read(number)
+
+    stage.spool.body = ends  # type: ignore[method-assign]
+    item = stage.queue(2)
+    await stage.until(lambda: stage.quits == 1)
+    stage.spool.body = read  # type: ignore[method-assign]
+    await stage.until(lambda: stage.spool.removed == [1, 2])
+    assert item.attempts == 0
+    assert stage.connects == 2
 
 
 async def test_a_report_is_on_disk_before_what_it_is_about(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,12 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from hub_stage import HubStage
+from hub_stage import HubStage, Played
 
+from gatepost.directory.editing import DirectoryEditor, Entry
+from gatepost.directory.port import User
+from gatepost.lab.servers.process import free_ports
+from gatepost.routing.decision import Mailbox
 from gatepost.transport.operating import NotFound
 
 RETRY_SOON = 'transport = { queue_glitch_retry_interval = "00:00:01", message_retry_interval = "00:00:01" }'
@@ -182,6 +186,51 @@ async def test_without_a_connector_mail_waits_in_the_unreachable_queue_until_the
     await stage.until(lambda: stage.outside.received)
 
 
+FAR_SITE = """
+[sites.far]
+
+[site_links.far]
+sites = ["usa", "far"]
+
+[servers.HUB-09]
+site = "far"
+roles = ["hub-transport"]
+address = "127.0.61.8"
+endpoints = {{ smtp = {{ port = {port}, tls = "clear" }} }}
+
+[servers.MBX-09]
+site = "far"
+roles = ["mailbox"]
+endpoints = {{ lmtp = {{ tls = "clear" }} }}
+
+[databases.DB09]
+copies = [{{ server = "MBX-09" }}]
+"""
+
+
+async def test_mail_that_waits_for_a_site_goes_when_its_hubs_are_due_not_later(tmp_path: Path) -> None:
+    """It is routed anew when the site is found to be out of reach; where no site is nearer it keeps the queue's time."""
+    [port] = free_ports("127.0.61.8", 1)
+    stage = HubStage(tmp_path, RETRY_SOON + FAR_SITE.format(port=port))
+    await stage.prepare()
+    with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
+        editor.add(Entry(User("erin@contoso.com", Mailbox("DB09", None)), ()))
+    stage.registry.activate("DB09", "MBX-09")
+    await stage.start()
+    far = Played("127.0.61.8", port)
+    try:
+        await stage.send("a@example.net", "erin@contoso.com", trusted=False)
+        await stage.until(lambda: stage.hub.counters()["unhealthy_servers"])
+        await asyncio.sleep(1.2)  # the hub looks once a second
+        [entry] = [e for e in await stage.hub.operate("queues", {}) if e["messages"]]
+        assert (entry["next_hop_domain"], entry["deferred"]) == ("far", 0)
+        await far.start()
+        await stage.until(lambda: far.received)
+    finally:
+        await stage.stop()
+        await far.stop()
+
+
 async def test_operators_hold_and_delete_messages(stage: HubStage) -> None:
     await stage.outside.stop()
     for number in range(3):
@@ -265,6 +314,21 @@ async def test_a_message_that_goes_round_in_a_loop_is_refused(stage: HubStage) -
         await asyncio.to_thread(go)
     assert refused.value.smtp_code == 554
     assert stage.hub.counters()["messages"] == 0
+
+
+async def test_a_message_that_routing_trips_over_is_kept_and_tried_again(
+    stage: HubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug must not cost an acknowledged message, nor its sender a second copy."""
+    router = stage.hub._categorizer.router
+    with monkeypatch.context() as patched:
+        patched.setattr(router, "route", lambda *_args, **_named: 1 / 0)
+        await stage.send("a@example.net", "alice@contoso.com")
+        assert stage.events("message.not_routed")
+        [entry] = await stage.hub.operate("queues", {"queue": "Submission"})
+        assert entry["messages"] == 1
+    await stage.hub.operate("retry_queue", {"queue": "Submission"})
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
 
 
 async def test_an_unknown_verb_of_an_operator_is_refused(stage: HubStage) -> None:

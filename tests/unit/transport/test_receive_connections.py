@@ -14,12 +14,11 @@ import pytest
 from receive_stage import CONNECTOR, PATIENCE, Client, loopback, receiving, until
 
 from gatepost.directory.port import Verdict
-from gatepost.organization.transport import Binding, PermissionGroup
+from gatepost.organization.transport import Binding, PermissionGroup, ReceiveAuthentication
 from gatepost.transport.message import Notify
 from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.admission import ConnectorCounts
 from gatepost.transport.receive.leg import MAX_AHEAD, ReceiveLeg
-from gatepost.transport.receive.pressure import PressureStages
 from gatepost.transport.receive.trace import protocol_word
 from gatepost.wire.proxy_protocol import encode_v2
 
@@ -273,26 +272,28 @@ async def test_at_the_highest_stage_new_clients_hear_so_at_the_greeting() -> Non
         await stage.client()
 
 
-def test_the_medium_stage_slows_strangers_more_and_more_and_then_refuses_them() -> None:
-    now = 0.0
-    pressure = Pressure.MEDIUM
-    stages = PressureStages(lambda: pressure, lambda: now)
-    assert stages.wait() == 10.0
-    assert not stages.refuses(trusted=False)
-    now = 60.0
-    assert stages.wait() == 20.0
-    now = 500.0
-    assert stages.wait() == 55.0
-    now = 600.0
-    assert stages.refuses(trusted=False)
-    assert not stages.refuses(trusted=True)
-    pressure = Pressure.NORMAL
-    assert stages.wait() == 0.0
-    assert not stages.refuses(trusted=False)
-    pressure = Pressure.MEDIUM
-    assert stages.wait() == 10.0
-    pressure = Pressure.HIGH
-    assert stages.refuses(trusted=True)
+async def test_strangers_wait_while_there_is_pressure_and_servers_do_not() -> None:
+    servers = replace(CONNECTOR, authentication=frozenset({ReceiveAuthentication.EXTERNALLY_SECURED}))
+    for connector, least in ((CONNECTOR, 0.29), (servers, 0.0)):
+        async with receiving(connector) as stage:
+            stage.intake.pressure, stage.intake.tarpit_seconds = Pressure.MEDIUM, 0.3
+            client = await stage.client()
+            began = stage.service.loop.time()
+            got = await client.say("EHLO c.example", "MAIL FROM:<s@far.example>")
+            assert got[1].startswith("250")
+            waited = stage.service.loop.time() - began
+            assert waited >= least
+            assert least or waited < 0.3
+
+
+async def test_strangers_are_refused_for_the_moment_and_servers_are_not() -> None:
+    servers = replace(CONNECTOR, authentication=frozenset({ReceiveAuthentication.EXTERNALLY_SECURED}))
+    for connector, expected in ((CONNECTOR, "452 4.3.1"), (servers, "250")):
+        async with receiving(connector) as stage:
+            stage.intake.pressure, stage.intake.refuses_strangers = Pressure.MEDIUM, True
+            client = await stage.client()
+            got = await client.say("EHLO c.example", "MAIL FROM:<s@far.example>")
+            assert got[1].startswith(expected)
 
 
 async def test_a_tarpit_delays_the_refusal_only() -> None:
@@ -302,7 +303,7 @@ async def test_a_tarpit_delays_the_refusal_only() -> None:
         began = loop.time()
         await client.say("EHLO c.example", "MAIL FROM:<s@far.example>")
         got = await client.say("RCPT TO:<unknown@ours.example>", "NOOP")
-        assert loop.time() - began >= 0.29  # the loop's clock has whole milliseconds
+        assert loop.time() - began >= 0.29  # its clock has milliseconds
         assert [answer[:3] for answer in got] == ["550", "250"]
 
 
@@ -499,7 +500,7 @@ async def test_users_sign_in_and_relay() -> None:
         (Verdict.WRONG_CREDENTIALS, "535 5.7.8"),
         (Verdict.UNAVAILABLE, "454 4.7.0"),
         (Verdict.BUSY, "454 4.7.0"),
-        (Verdict.PROTOCOL_NOT_ALLOWED, "235 2.7.0"),
+        (Verdict.PROTOCOL_NOT_ALLOWED, "525 5.7.13"),
     ],
 )
 async def test_verdicts(verdict: Verdict, code: str) -> None:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
+from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.leaving import as_it_leaves
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import BodyReader, Spool
+from gatepost.transport.ports import BodyReader, ContentDamaged, Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
 from gatepost.transport.queues.item import Item
 from gatepost.transport.queues.queues import Queues
@@ -34,6 +36,9 @@ LONGEST_ALARM_SECONDS = 10.0
 """Queues go by the wall's clock, which may be set: no timer runs longer."""
 UNREADABLE_SECONDS = 300.0
 """Until a message is tried again whose content could not be read."""
+
+GONE = Sent((), "the server ended the connection")
+"""The connection ended while the message was read from disk: nothing of it was sent, and that says nothing of it."""
 
 Requeue = Callable[[DeliveryQueue], None]
 """Routes the messages of a queue anew."""
@@ -137,7 +142,7 @@ class Dispatcher:
             task = self._loop.create_task(self._connection(queue))
             self._connections.add(task)
             task.add_done_callback(self._ended)
-        self._queues.sleep(queue)
+        self._queues.sleep(queue, now)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -165,9 +170,7 @@ class Dispatcher:
         except Moved:
             self._requeue(queue)
         finally:
-            if stands:
-                queue.connections -= 1
-            else:
+            if not stands:
                 queue.connecting -= 1
             queue.emptied(self._clock())
             self.touch(queue)
@@ -180,17 +183,26 @@ class Dispatcher:
                 if item is None:
                     if not await self._idles(queue):
                         return
-                elif await self._send(queue, sender, item, sent):
+                elif await InSteps(self._send(queue, sender, item, sent), partial(self._spool.in_hand, item.number)):
                     sent += 1
                 else:
                     return
         finally:
-            await sender.quit()
+            # The next connection need not wait for the end of this one.
+            queue.connections -= 1
+            queue.leaving += 1
+            self.touch(queue)
+            try:
+                await sender.quit()
+            finally:
+                queue.leaving -= 1
 
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
-        if queue.deferred:
-            self.touch(queue)  # so that the time of the first one is known
+        if queue.next_time() is not None:
+            self.touch(
+                queue
+            )  # so that the time of the first deferred one is known, and none is left that was not taken
         waiting = self._idle.setdefault(queue, [])
         future: asyncio.Future[bool] = self._loop.create_future()
         waiting.append(future)
@@ -221,12 +233,20 @@ class Dispatcher:
                 queue.settled(item, self._clock())
                 settled = True
                 return True
-            outcome = await self._hand_over(sender, item, envelope, places)
+            try:
+                outcome = await self._hand_over(sender, item, envelope, places)
+            except ContentDamaged as fault:
+                settled = True
+                self._put_aside(queue, item, envelope, str(fault))
+                return sender.usable
             settled = True
             if outcome is None:
                 self._unreadable(queue, item, "its content cannot be read")
                 return sender.usable
-            await self._settler.settle(queue, item, envelope, outcome, sender.server, sender.address)
+            if outcome is GONE:
+                queue.put_back(item, self._clock())
+            else:
+                await self._settler.settle(queue, item, envelope, outcome, sender.server, sender.address)
         finally:
             hands.give_back(item.number)
             if not settled:  # cancelled, or a fault of ours
@@ -238,6 +258,8 @@ class Dispatcher:
         return not outcome.fault
 
     async def _hand_over(self, sender: Sender, item: Item, envelope: Envelope, places: tuple[int, ...]) -> Sent | None:
+        """None: the content cannot be read now. Raises `ContentDamaged`."""
+
         async def opened() -> BodyReader:
             body = await self._spool.body(item.number)
             try:
@@ -248,10 +270,16 @@ class Dispatcher:
 
         try:
             body = await opened()
+        except ContentDamaged:
+            raise
         except (KeyError, OSError):
             return None
         try:
+            if not sender.usable:
+                return GONE
             return await sender.send(envelope, places, body, opened)
+        except ContentDamaged:
+            raise
         except OSError:
             return None
         finally:
@@ -262,13 +290,30 @@ class Dispatcher:
         now = self._clock()
         queue.put_back(item, now, now + UNREADABLE_SECONDS)
 
+    def _put_aside(self, queue: DeliveryQueue, item: Item, envelope: Envelope, reason: str) -> None:
+        """A damaged content is never sent: whoever looks into it decides what becomes of the message."""
+        self._log.error(
+            "message.quarantined",
+            message=item.number,
+            reason=reason,
+            sender=envelope.sender,
+            message_id=envelope.message_id,
+            remedy="gatepost queue quarantined; then queue release, or queue forget",
+        )
+        queue.settled(item, self._clock())
+        self._settler.later(self._spool.quarantine(item.number, reason), item.number)
+
     async def _not_reached(self, queue: DeliveryQueue, fault: NotReached) -> None:
         now = self._clock()
+        if queue.connections and fault.failure is None:
+            queue.bind(now)  # those that stand are served: it wants no more of them
+            return
         queue.not_reached(now, fault.reason, fault.retry_at)
         if fault.failure is not None:
             for item in queue.empty():
                 queue.add(item, now)
                 await self._settler.give_up(queue, item, str(fault.failure))
+            queue.retry_at = 0.0  # who comes later is told at once as well
         for waiting in list(self._idle.get(queue, ())):
             _answer(waiting, False)
 

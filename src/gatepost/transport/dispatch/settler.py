@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -12,6 +13,7 @@ from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.dispatch.ports import Sent
 from gatepost.transport.dispatch.settling import Happened
+from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
@@ -138,6 +140,9 @@ class Settler:
             await asyncio.gather(*self._kept, return_exceptions=True)
 
     async def _change(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
+        await InSteps(self._changed(queue, item, change), partial(self._spool.in_hand, item.number))
+
+    async def _changed(self, queue: DeliveryQueue, item: Item, change: Callable[[Envelope], Happened]) -> None:
         try:
             envelope = await self.hands.take(item.number)
         except KeyError:

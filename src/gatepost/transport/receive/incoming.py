@@ -9,7 +9,6 @@ from typing import Any
 from gatepost.balancing.back_pressure import Pressure
 from gatepost.transport.message import Envelope, Recipient, Source
 from gatepost.transport.ports import BodyWriter, Intake, SpoolFull
-from gatepost.transport.receive.pressure import PressureStages
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
 
@@ -28,12 +27,10 @@ class Incoming:
     def __init__(
         self,
         intake: Intake[Any],
-        pressure: PressureStages,
         source: Callable[[MailCommand], Source],
         trusted: Callable[[], bool],
     ) -> None:
         self._intake = intake
-        self._pressure = pressure
         self._source = source
         self._trusted = trusted
         self._size: int | None = None
@@ -46,7 +43,8 @@ class Incoming:
 
     def mail(self, command: MailCommand) -> Reply | None:
         """See `Judge`."""
-        if self._pressure.refuses(trusted=self._trusted()):
+        intake = self._intake
+        if intake.pressure is Pressure.HIGH or (intake.refuses_strangers and not self._trusted()):
             return NO_RESOURCES
         now = time.time()
         envelope = Envelope(
@@ -69,7 +67,7 @@ class Incoming:
 
     def mail_wait(self) -> float:
         """See `Judge`."""
-        return self._pressure.wait()
+        return self._intake.tarpit_seconds
 
     def is_ours(self, address: str) -> bool:
         """See `Judge`. `postmaster` alone is always ours (RFC 5321, section 4.5.1)."""

@@ -203,7 +203,7 @@ class ReceiveLeg(asyncio.Protocol):
         if service.stopping:
             self._turn_away(replies.STOPPING, "the service is stopping")
             return
-        if service.pressure.look() is Pressure.HIGH:
+        if service.intake.pressure is Pressure.HIGH:
             # Nobody could send anything: who balances over several servers sees at the greeting that this one is full.
             self._turn_away(replies.NO_ROOM, "back pressure")
             return
@@ -235,7 +235,7 @@ class ReceiveLeg(asyncio.Protocol):
     def _begin(self, connector: ReceiveConnector) -> None:
         """A session, with what is known of the client."""
         service = self._service
-        self._incoming = Incoming(service.intake, service.pressure, self._source, self._is_trusted)
+        self._incoming = Incoming(service.intake, self._source, self._is_trusted)
         self.session = SmtpServer(
             connector,
             service.host,

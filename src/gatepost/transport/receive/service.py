@@ -16,7 +16,6 @@ from gatepost.transport.ports import Intake
 from gatepost.transport.receive.admission import ConnectorCounts
 from gatepost.transport.receive.leg import ReceiveLeg
 from gatepost.transport.receive.listener import ReceiveListener
-from gatepost.transport.receive.pressure import PressureStages
 from gatepost.transport.receive.tls import ReceiveTls
 
 SWEEP_SECONDS = 1.0
@@ -50,7 +49,6 @@ class ReceiveService:
         self.tls = tls
         self.sign_in = sign_in
         self.handshake_seconds = handshake_seconds
-        self.pressure = PressureStages(lambda: intake.pressure, self.loop.time)
         self.counts = ConnectorCounts()
         self.connections: set[ReceiveLeg] = set()
         self.stopping = False
@@ -129,7 +127,6 @@ class ReceiveService:
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
-        self.pressure.look()
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)

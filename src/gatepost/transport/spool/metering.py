@@ -33,9 +33,14 @@ class Meter:
     """Brings the spool's values to the rules. Free pages within the database are free: they are used first."""
 
     def __init__(self, most_messages: int, least_free: int) -> None:
-        self._least_free = least_free
-        self._rules = BackPressure({DISK: disk_marks(0, 0), MESSAGES: count_marks(most_messages)})
+        self.limit(most_messages, least_free)
+        self._rules = BackPressure({DISK: disk_marks(0, 0), MESSAGES: self._count})
         self.space = Space(0, 0)
+
+    def limit(self, most_messages: int, least_free: int) -> None:
+        """Other limits, from the next metering on."""
+        self._count = count_marks(most_messages)
+        self.least_free = least_free
 
     @property
     def rules(self) -> BackPressure:
@@ -47,5 +52,5 @@ class Meter:
         self.space = space
         free = min(space.size, space.free + free_pages)
         used = 100 * (space.size - free) / space.size if space.size else 100.0
-        marks = {DISK: disk_marks(space.size, self._least_free)}
+        marks = {DISK: disk_marks(space.size, self.least_free), MESSAGES: self._count}
         return self._rules.metered({DISK: used, MESSAGES: messages}, marks)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from gatepost.store.sqlite import Store, StoreUnavailable, faults_of
+from gatepost.transport.ports import ContentDamaged
 from gatepost.transport.spool.database import SCHEMA
 from gatepost.transport.spool.layout import Layout
 
@@ -25,16 +26,17 @@ CHUNK = 256 * 1024
 class MemoryBody:
     """A small content. A `BodyReader`."""
 
-    __slots__ = ("_body", "size")
+    __slots__ = ("size", "whole")
 
     def __init__(self, body: bytes) -> None:
-        self._body = body
+        self.whole = body
+        """All of it, for those who would rather not wait."""
         self.size = len(body)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """All of it at once."""
-        if self._body:
-            yield self._body
+        if self.whole:
+            yield self.whole
 
     def close(self) -> None:
         """Nothing is held."""
@@ -64,11 +66,11 @@ class FileBody:
             self._reading = loop.run_in_executor(self._pool, os.pread, self._descriptor, wanted, at)
             data = await asyncio.shield(self._reading)
             if not data:
-                raise OSError(EIO, f"the content ends after {at} of {self.size} bytes")
+                raise ContentDamaged(EIO, f"the content ends after {at} of {self.size} bytes")
             at += len(data)
             found = crc32(data, found)
             if at >= self.size and found != self._crc:
-                raise OSError(EIO, "the content is not as it was written")
+                raise ContentDamaged(EIO, "the content is not as it was written")
             yield data
 
     def close(self) -> None:
@@ -166,12 +168,15 @@ class Readers:
         body, size, crc = rows[0]
         if isinstance(body, bytes):
             if crc32(body) != crc:
-                raise OSError(EIO, f"the content of message {number} is not as it was written")
+                raise ContentDamaged(EIO, f"the content of message {number} is not as it was written")
             return body
         if not isinstance(size, int):
-            raise OSError(EIO, f"message {number} has no content")
-        descriptor = os.open(self._layout.file(number), os.O_RDONLY | os.O_CLOEXEC)
+            raise ContentDamaged(EIO, f"message {number} has no content")
+        try:
+            descriptor = os.open(self._layout.file(number), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as fault:
+            raise ContentDamaged(EIO, f"the content of message {number} is missing") from fault
         if os.fstat(descriptor).st_size < size:
             os.close(descriptor)
-            raise OSError(EIO, f"the content of message {number} is shorter than {size} bytes")
+            raise ContentDamaged(EIO, f"the content of message {number} is shorter than {size} bytes")
         return descriptor, size, crc

@@ -58,11 +58,20 @@ def salvage(damaged: Path, into: Path, reserve_bytes: int = 0) -> Salvaged:
             number = opened.database.first_number + taken
         finally:
             opened.database.close(number)
+            _give_to_owner(into)
             opened.in_hand.close()
             opened.lock.release()
     finally:
         source_lock.release()
     return Salvaged(taken, tuple(lost))
+
+
+def _give_to_owner(directory: Path) -> None:
+    """Root salvages, and an account of its own runs the hub: whoever owns the directory."""
+    if os.geteuid() == 0:
+        owner = directory.stat()
+        for path in directory.rglob("*"):
+            os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _take_all(connection: apsw.Connection, source: Layout, target: Layout, database: Database) -> tuple[int, list[int]]:

@@ -70,7 +70,8 @@ class DiskSpool(Spool):
         self._settings = settings
         self._loop = loop
         self._space = space
-        self._on_pressure = on_pressure
+        self.on_pressure = on_pressure
+        """Called when the stage has changed."""
         self._files = ThreadPoolExecutor(WRITE_THREADS, thread_name_prefix="spool-write")
         self._readers = Readers(opened.layout, loop)
         self._recent = Recent(settings.recent_bytes)
@@ -106,15 +107,14 @@ class DiskSpool(Spool):
         """
         settings = settings or SpoolSettings()
         loop = asyncio.get_running_loop()
-        layout = Layout(directory)
-        opened = await loop.run_in_executor(None, open_spool, layout, settings.reserve_bytes)
+        opened = await loop.run_in_executor(None, open_spool, Layout(directory), settings.reserve_bytes)
         spool = cls(opened, settings, loop, space or partial(space_of, directory), on_pressure)
         await spool.meter()
         return spool
 
     @property
     def identity(self) -> str:
-        """Of this queue database, made with it: 32 hexadecimal digits."""
+        """Of this queue database: 32 hexadecimal digits."""
         return self._opened.database.identity
 
     @property
@@ -144,6 +144,10 @@ class DiskSpool(Spool):
         """Tarpit, causes, and whether strangers are refused."""
         return self._meter.rules
 
+    def limit(self, max_queued_messages: int, min_free_bytes: int) -> None:
+        """Other limits, from the next metering on."""
+        self._meter.limit(max_queued_messages, min_free_bytes)
+
     def causes(self) -> dict[str, Pressure]:
         """Why the pressure is not normal."""
         found = self._meter.rules.causes()
@@ -154,7 +158,7 @@ class DiskSpool(Spool):
     def writer(self, size: int | None) -> BodyWriter:
         """For a message of `size` bytes, as announced. Raises `SpoolFull` where it would not find room."""
         size = size or 0
-        kept = min(self._settings.min_free_bytes, 2 * self._settings.reserve_bytes)
+        kept = min(self._meter.least_free, 2 * self._settings.reserve_bytes)
         if self._closing or self._committer.fault is not None or self._opened.reserve.released:
             raise SpoolFull(f"the spool takes nothing now: {self.fault or 'no room'}")
         if size > self._meter.space.free - self._promised - kept:
@@ -195,15 +199,11 @@ class DiskSpool(Spool):
 
     def remove(self, number: int) -> Awaitable[None]:
         """Everything about it is settled."""
-        self._recent.forget(number)
-        self._removing.add(number)
-        return self._ask(Change(Kind.REMOVE, None, number))
+        return self._ask_away(Change(Kind.REMOVE, None, number))
 
     def quarantine(self, number: int, reason: str) -> Awaitable[None]:
         """Put it aside: it is no message of the queue any more, and its content stays for whoever looks into it."""
-        self._recent.forget(number)
-        self._removing.add(number)
-        return self._ask(Change(Kind.QUARANTINE, None, number, text=reason))
+        return self._ask_away(Change(Kind.QUARANTINE, None, number, text=reason))
 
     def resume(self, number: int) -> Awaitable[None]:
         """Make a quarantined message one of the queue again; `envelope` tells whether it was one."""
@@ -250,8 +250,7 @@ class DiskSpool(Spool):
 
     async def body(self, number: int) -> BodyReader:
         """From memory where it was committed lately. Raises KeyError, OSError."""
-        recent = self._recent.body(number)
-        if recent is not None:
+        if (recent := self._recent.body(number)) is not None:
             return MemoryBody(recent)
         found = await self._readers.body(number) if number not in self._removing else None
         if found is None:
@@ -319,8 +318,8 @@ class DiskSpool(Spool):
         now = self.pressure
         if now is not self._told:
             self._told = now
-            if self._on_pressure is not None:
-                self._on_pressure(now)
+            if self.on_pressure is not None:
+                self.on_pressure(now)
 
     def _number(self) -> int:
         number = self._next
@@ -329,6 +328,11 @@ class DiskSpool(Spool):
 
     def _end_promise(self, size: int) -> None:
         self._promised -= size
+
+    def _ask_away(self, change: Change) -> Awaitable[None]:
+        self._recent.forget(change.number)
+        self._removing.add(change.number)
+        return self._ask(change)
 
     def _ask(self, change: Change) -> Awaitable[None]:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -357,8 +361,7 @@ class DiskSpool(Spool):
                     self._remove_file(number)
             for change in answer.changes:
                 self._settle(change, answer.fault)
-        if self.pressure is not self._told:
-            self._tell_pressure()
+        self._tell_pressure()
 
     def _settle(self, change: Change, fault: Exception | None) -> None:
         future = change.future
@@ -381,8 +384,6 @@ class DiskSpool(Spool):
             case Kind.PUT:
                 if change.text in self._putting and self._putting[change.text] is change.blob:
                     del self._putting[change.text]
-            case _:
-                pass
         if future is None or future.done():
             return
         if fault is None:
