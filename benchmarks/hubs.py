@@ -53,6 +53,7 @@ remote_ranges = ["127.0.0.0/8"]
 permission_groups = ["servers"]
 authentication = ["tls", "externally-secured"]
 max_connections_per_source = 1000
+max_message_size = 100_000_000
 tarpit_seconds = 0
 
 [send_connectors.Sink]
@@ -60,6 +61,8 @@ address_spaces = ["*"]
 source_servers = ["HUB-01"]
 smart_hosts = ["{sink}"]
 tls = "none"
+max_message_size = 100_000_000
+{connector}
 {more}
 """
 
@@ -83,6 +86,8 @@ class HubFiles:
     sink: Address
     more: str = ""
     """More tables of the configuration."""
+    connector: str = ""
+    """A line of the send connector to the sink."""
     resolvers: str = ""
     """A line of `[front_end.transport]`."""
 
@@ -92,7 +97,9 @@ class HubFiles:
         path = self.folder / "hub.toml"
         sink = f"{self.sink[0]}:{self.sink[1]}"
         ports = {"address": self.address, "port": self.port, "sink": sink}
-        text = CONFIGURATION.format(folder=self.folder, resolvers=self.resolvers, more=self.more, **ports)
+        text = CONFIGURATION.format(
+            folder=self.folder, resolvers=self.resolvers, connector=self.connector, more=self.more, **ports
+        )
         path.write_text(text)
         return path
 
@@ -151,10 +158,11 @@ class CountingSink(ServerProcess):
         return time.perf_counter()
 
 
-def start_gatepost(folder: Path, python: str) -> tuple[GatepostHub, CountingSink]:
-    """A hub and the sink behind it."""
-    sink = CountingSink(folder / "gatepost-sink", SINK_ADDRESS)
-    files = HubFiles(folder / "gatepost", HUB_ADDRESS, free_ports(HUB_ADDRESS, 1)[0], sink.address)
+def start_gatepost(folder: Path, python: str, connector: str = "") -> tuple[GatepostHub, CountingSink]:
+    """A hub and the sink behind it. Raises `ServerMissing`."""
+    sink = CountingSink(folder / "sink", SINK_ADDRESS)
+    port = free_ports(HUB_ADDRESS, 1)[0]
+    files = HubFiles(folder / "hub", HUB_ADDRESS, port, sink.address, connector=connector)
     hub = GatepostHub(files, python)
     for server in (sink, hub):
         server.start()

@@ -29,6 +29,7 @@ source_servers = ["HUB-01"]
 smart_hosts = ["{DEAD_ADDRESS}:{{port}}"]
 tls = "none"
 """
+KEPT = "max_messages_per_connection = 100"
 QUEUED_BYTES = 500
 GROUP = 5000
 START_SECONDS = 180.0
@@ -87,7 +88,9 @@ def queued(folder: Path, python: str, count: int, case: Case, rounds: int, relay
     """Measure with `count` messages in the queue. Raises TimeoutError."""
     sink = CountingSink(folder / f"sink-{count}", SINK_ADDRESS)
     port, dead = free_ports(HUB_ADDRESS, 1)[0], free_ports(DEAD_ADDRESS, 1)[0]
-    files = HubFiles(folder / f"queued-{count}", HUB_ADDRESS, port, sink.address, more=DEAD.format(port=dead))
+    files = HubFiles(
+        folder / f"queued-{count}", HUB_ADDRESS, port, sink.address, more=DEAD.format(port=dead), connector=KEPT
+    )
     hub = GatepostHub(files, python)
     if count:
         fill(files.folder / "spool", count)
@@ -114,7 +117,9 @@ def queued(folder: Path, python: str, count: int, case: Case, rounds: int, relay
 
 def lines(found: list[Queued]) -> list[str]:
     """For people."""
-    shown = [f"{'queued':>9} {'greets s':>8} {'loaded s':>8} {'memory MB':>9} {'later':>6} {'through/s':>9} {'cpu µs':>7}"]
+    shown = [
+        f"{'queued':>9} {'greets s':>8} {'loaded s':>8} {'memory MB':>9} {'later':>6} {'through/s':>9} {'cpu µs':>7}"
+    ]
     for one in found:
         middle = sorted(one.relayed, key=lambda r: r.cpu_all)[len(one.relayed) // 2]
         memory = f"{one.memory / 1e6:9,.0f} {one.memory_after / 1e6:6,.0f}"

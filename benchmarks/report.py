@@ -39,6 +39,9 @@ class Results:
     cold_logins: float = 0.0
     decisions: dict[str, float] = field(default_factory=dict)
     """What `decisions.py` printed."""
+    transport: dict[str, object] = field(default_factory=dict)
+    """What `transport.py` wrote."""
+    transport_table: str = ""
     faults: list[str] = field(default_factory=list)
 
     def add(self, scenario: Scenario, peer: str, measured: Measured) -> None:
@@ -59,6 +62,7 @@ class Results:
             "memory": {peer: asdict(memory) for peer, memory in self.memory.items()},
             "cold_logins": self.cold_logins,
             "decisions": self.decisions,
+            "transport": self.transport,
             "faults": self.faults,
         }
 

@@ -27,6 +27,8 @@ from report import Memory, Results, table
 HERE = Path(__file__).parent
 DECISIONS_SECONDS = 300.0
 """A million mailboxes are made first."""
+TRANSPORT_SECONDS = 600.0
+"""A queue of a million is made."""
 BUSY = 0.15
 """Share of the machine's time that others may use before the figures are called doubtful."""
 
@@ -86,6 +88,8 @@ def measure_all(generator: Generator, peers: dict[str, Peer], wish: argparse.Nam
         print("  warmed", file=sys.stderr)
     if not wish.only or any(word in "decisions" for word in wish.only):
         measure_decisions(wish, results)
+    if not wish.only or any(word in "transport" for word in wish.only):
+        measure_transport(wish, results)
     for scenario in wanted_scenarios(wish.only):
         found = run_scenario(scenario, peers, generator, wish)
         results.rounds.update(found.rounds)
@@ -124,6 +128,24 @@ def measure_decisions(wish: argparse.Namespace, results: Results) -> None:
         results.decisions = json.loads(done.stdout)
 
 
+def measure_transport(wish: argparse.Namespace, results: Results) -> None:
+    """Mail through a hub, beside Postfix; its processes use both cores. Its table is printed with the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.json"
+        size = ["--quick", "--only", "relay"] if wish.quick else ["--repeat", str(wish.repeat)]
+        command = [sys.executable, str(HERE / "transport.py"), "--python", wish.python, "--json", str(figures), *size]
+        try:
+            done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=TRANSPORT_SECONDS)
+        except subprocess.TimeoutExpired as fault:
+            results.faults.append(f"transport: {fault}")
+            return
+        if done.returncode:
+            results.faults.append(f"transport: {done.stdout}")
+            return
+        results.transport = json.loads(figures.read_text())
+        results.transport_table = done.stdout
+
+
 def wanted_scenarios(only: list[str]) -> tuple[Scenario, ...]:
     """All, or those whose name contains one of the words."""
     return tuple(s for s in SCENARIOS if not only or any(word.lower() in s.name.lower() for word in only))
@@ -133,7 +155,9 @@ def read_wish() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Gatepost beside its peers.")
     parser.add_argument("--quick", action="store_true", help="short and rough: shows that everything runs")
-    parser.add_argument("--only", nargs="+", default=[], help="words of scenario names; 'idle' memory, 'decisions'")
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="words of scenario names; 'idle' memory, 'decisions', 'transport'"
+    )
     parser.add_argument("--peers", nargs="+", default=["gatepost", "nginx", "haproxy", "dovecot", "direct"])
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
@@ -186,6 +210,8 @@ def main() -> int:
     )
     print(f"{wish.auth_core}. {wish.repeat} rounds of {wish.seconds} s. Ratios: Gatepost / peer.\n")
     print(table(results, SCENARIOS))
+    if results.transport_table:
+        print(f"\n{results.transport_table}")
     for text in results.faults:
         print(f"SPOILED: {text}")
     if wish.json:

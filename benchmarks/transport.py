@@ -1,14 +1,20 @@
-"""Durable relay of mail: Gatepost's hub beside Postfix, in turn, `smtp-source` before and `smtp-sink` behind each.
+"""A hub's mail: durable relay beside Postfix, and what a long queue costs.
 
-    python benchmarks/transport.py [--quick] [--sizes 5000,50000] [--sessions 20] [--seconds S] [--repeat N]
-        [--only WORD …] [--peers gatepost postfix] [--directory D] [--python P] [--json FILE]
+    python benchmarks/transport.py [--quick] [--only relay queue] [--sizes 5000,50000] [--sessions 20] [--seconds S]
+        [--repeat N] [--peers gatepost gatepost-20 postfix] [--queued 0,100000,1000000] [--directory D] [--python P]
+        [--json FILE]
 
-`relay`: end-to-end rate, from the start of `smtp-source` until the sink has all messages, with connections that are
-kept (`-d`) and with a new one for each message; `cpu` is the processor time of all processes of the hub for a message,
-in microseconds. Both have each message on disk (fsync) before they acknowledge it. The ratio is the median of the
-ratios of neighbours; the goal is 4 at 5 kB with 20 sessions, connections kept.
+`relay`: `smtp-source` before each hub, `smtp-sink` behind it; the peers are measured in turn. `taken` is the rate of
+acknowledged messages, `through` that from the start of `smtp-source` until the sink has all; connections of the source
+are kept (`-d`) or new for each message. `cpu` is the processor time of all processes of the hub for a message. Each
+message is on disk (fsync) before it is acknowledged, at both. Ratios are medians of those of neighbours; the goal is 4
+at 5 kB with 20 sessions, connections kept. Gatepost's connector to the sink has `max_messages_per_connection = 100`,
+since Postfix has no such limit; `gatepost-20` is Gatepost with its default of 20.
+
+`queue`: see `long_queue.py`; the cost of a message must be that with an empty queue.
 
 `--directory` is where the queues are; it should be a real disk. Postfix needs root. Exit status 1: something was lost.
+Large messages and a black-holed exchanger have programs of their own: `large_messages.py`, `black_hole.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +26,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gatepost.lab.servers.postfix import PACKAGES, Postfix
-from gatepost.lab.servers.process import Address, ServerMissing, require_program
-from hubs import WAIT_SECONDS, CountingSink, GatepostHub, processor_time, start_gatepost, start_postfix
+import long_queue
+from gatepost.lab.servers.postfix import Postfix
+from gatepost.lab.servers.process import ServerMissing
+from hubs import CountingSink, GatepostHub, start_gatepost, start_postfix
+from long_queue import Queued
+from relaying import Case, Relayed, relay
+
+Hub = tuple[GatepostHub | Postfix, CountingSink]
+"""A hub and the sink behind it."""
 
 GOAL = 4.0
 
@@ -35,8 +47,9 @@ GOAL = 4.0
 class Results:
     """Of one run: by case and peer, in the order measured."""
 
-    relayed: dict[str, dict[str, list[Relayed]]]
-    faults: list[str]
+    relayed: dict[str, dict[str, list[Relayed]]] = field(default_factory=dict)
+    queued: list[Queued] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
     def ratio(self, case: str, *, cpu: bool = False) -> float | None:
         """Gatepost / Postfix: the median over neighbours; with `cpu` Postfix' time for each microsecond of ours."""
@@ -48,38 +61,64 @@ class Results:
         """Everything."""
         relayed = {c: {p: [asdict(r) for r in rounds] for p, rounds in by.items()} for c, by in self.relayed.items()}
         ratios = {c: {"rate": self.ratio(c), "cpu": self.ratio(c, cpu=True)} for c in self.relayed}
-        return {"relay": relayed, "ratios": ratios, "faults": self.faults}
+        queued = [asdict(one) for one in self.queued]
+        return {"relay": relayed, "ratios": ratios, "queued": queued, "faults": self.faults}
 
 
 def table(results: Results) -> str:
     """For people."""
-    lines = [f"{'relay':42} {'peer':9} {'taken/s':>8} {'through/s':>9} {'cpu µs':>7}  by program"]
+    lines = []
+    if results.relayed:
+        lines.append(f"{'relay':42} {'peer':11} {'taken/s':>8} {'through/s':>9} {'cpu µs':>7}  by program")
     for case, peers in results.relayed.items():
         for peer, rounds in peers.items():
             middle = sorted(rounds, key=lambda r: r.rate)[len(rounds) // 2]
             programs = sorted(middle.cpu.items(), key=lambda entry: -entry[1])
             shares = " ".join(f"{name} {value:.0f}" for name, value in programs)
             figures = f"{middle.taken:8,.0f} {middle.rate:9,.0f} {middle.cpu_all:7,.0f}"
-            lines.append(f"{case:42} {peer:9} {figures}  {shares}")
+            lines.append(f"{case:42} {peer:11} {figures}  {shares}")
         ratio = results.ratio(case)
         if ratio is not None:
             cpu = results.ratio(case, cpu=True)
             lines.append(f"{'':42} ratio {ratio:.1f}, of processor time {cpu:.1f}")
+    if results.queued:
+        lines += long_queue.lines(results.queued)
     return "\n".join(lines)
 
 
 def measure(folder: Path, wish: argparse.Namespace) -> Results:
-    """All cases, the peers in turn."""
-    results = Results({}, [])
-    hubs: dict[str, tuple[GatepostHub | Postfix, CountingSink]] = {}
-    try:
-        if "gatepost" in wish.peers:
-            hubs["gatepost"] = start_gatepost(folder, wish.python)
-        if "postfix" in wish.peers:
+    """All that was asked for."""
+    results = Results()
+    if "relay" in wish.only:
+        measure_relay(folder, results, wish)
+    if "queue" in wish.only:
+        for count in wish.queued:
+            case = Case(wish.sizes[0], wish.sessions, kept=True)
             try:
-                hubs["postfix"] = start_postfix(folder)
+                found = long_queue.queued(folder, wish.python, count, case, wish.repeat, wish.relayed)
+            except (OSError, RuntimeError, subprocess.SubprocessError) as fault:
+                results.faults.append(f"{count} queued: {fault}")
+                continue
+            results.queued.append(found)
+            shutil.rmtree(folder / f"queued-{count}", ignore_errors=True)
+            print(f"  {count:,} queued: loaded after {found.loaded_after:.1f} s", file=sys.stderr)
+    return results
+
+
+def measure_relay(folder: Path, results: Results, wish: argparse.Namespace) -> None:
+    """All cases of `relay`, the peers in turn."""
+    starters: dict[str, Callable[[], Hub]] = {
+        "gatepost": lambda: start_gatepost(folder / "kept", wish.python, "max_messages_per_connection = 100"),
+        "gatepost-20": lambda: start_gatepost(folder / "twenty", wish.python),
+        "postfix": lambda: start_postfix(folder),
+    }
+    hubs: dict[str, Hub] = {}
+    try:
+        for name in wish.peers:
+            try:
+                hubs[name] = starters[name]()
             except ServerMissing as missing:
-                print(f"{missing}: left out", file=sys.stderr)
+                print(f"{missing}: {name} is left out", file=sys.stderr)
         for size in wish.sizes:
             for kept in (True, False):
                 measure_case(results, hubs, Case(size, wish.sessions, kept), wish)
@@ -87,12 +126,11 @@ def measure(folder: Path, wish: argparse.Namespace) -> Results:
         for hub, sink in hubs.values():
             hub.stop()
             sink.stop()
-    return results
 
 
 def measure_case(
     results: Results,
-    hubs: dict[str, tuple[GatepostHub | Postfix, CountingSink]],
+    hubs: dict[str, Hub],
     case: Case,
     wish: argparse.Namespace,
 ) -> None:
@@ -114,22 +152,30 @@ def measure_case(
             print(f"  {case.name} {peer}: {done.rate:,.0f}/s, {done.cpu_all:,.0f} µs", file=sys.stderr)
 
 
+def numbers(text: str) -> list[int]:
+    """`1,20`."""
+    return [int(word) for word in text.split(",")]
+
+
 def read_wish() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Durable relay of mail beside Postfix.")
     parser.add_argument("--quick", action="store_true", help="short and rough: shows that everything runs")
-    parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=[5000, 50000])
+    parser.add_argument("--only", nargs="+", default=["relay", "queue"], choices=["relay", "queue"])
+    parser.add_argument("--sizes", type=numbers, default=[5000, 50000])
+    parser.add_argument("--queued", type=numbers, default=[0, 100_000, 1_000_000])
     parser.add_argument("--sessions", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--peers", nargs="+", default=["gatepost", "postfix"])
+    parser.add_argument("--peers", nargs="+", default=["gatepost", "gatepost-20", "postfix"])
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where the queues are")
     parser.add_argument("--python", default=sys.executable, help="interpreter for Gatepost; default: this one")
     parser.add_argument("--json", type=Path, help="write all figures here")
     wish = parser.parse_args()
-    wish.least = 400
+    wish.least, wish.relayed = 400, 2000
     if wish.quick:
-        wish.seconds, wish.repeat, wish.least, wish.sizes = 0.1, 1, 60, wish.sizes[:1]
+        wish.seconds, wish.repeat, wish.least, wish.relayed = 0.1, 1, 60, 100
+        wish.sizes, wish.queued = wish.sizes[:1], [0, 2000]
     return wish
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doors import missing
 
-from gatepost.lab.servers.process import find_program
+from gatepost.lab.servers.postfix import PACKAGES
+from gatepost.lab.servers.process import ServerMissing, find_program, require_program
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODES = ["login", "command", "fetch", "http"]
@@ -213,11 +215,12 @@ def test_the_cost_of_a_request_is_told(who: str) -> None:
     assert done.stdout.startswith(f"{who}: least ")
 
 
+@pytest.mark.timeout(180)
 def test_the_whole_comparison_runs(tmp_path: Path) -> None:
     """`run.py --quick` starts every peer, spoils no measurement and writes its figures."""
     figures = tmp_path / "figures.json"
     command = [sys.executable, BENCHMARKS / "run.py", "--quick", "--json", figures]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(figures.read_text())
     assert found["faults"] == []
@@ -260,3 +263,38 @@ def test_what_it_costs_to_keep_messages_is_measured(tmp_path: Path) -> None:
     found = json.loads(figures.read_text())
     assert found["100000_bytes_5_writers"]["per_second"] > 0
     assert found["queued"]["1000"]["messages"] == 1000
+
+
+def run_transport_benchmark(script: str, figures: Path, *words: str, seconds: float = 100.0) -> Any:
+    """What a benchmark of the transport writes; it must end well."""
+    for program in ("smtp-source", "postfix"):
+        try:
+            require_program(program, PACKAGES)
+        except ServerMissing as error:
+            missing(error)
+    command = [sys.executable, BENCHMARKS / script, *words, "--json", figures]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(figures.read_text())
+
+
+def test_the_relay_of_mail_is_measured_beside_postfix_and_with_a_queue(tmp_path: Path) -> None:
+    """Few messages are no measurement; that all of them arrived, and who was measured, is what is seen here."""
+    found = run_transport_benchmark("transport.py", tmp_path / "figures.json", "--quick")
+    assert found["faults"] == []
+    peers = {"gatepost", "gatepost-20", *(["postfix"] if os.geteuid() == 0 else [])}
+    assert {name for case in found["relay"].values() for name in case} == peers
+    for case in found["relay"].values():
+        assert all(rounds[0]["rate"] > 0 and sum(rounds[0]["cpu"].values()) > 0 for rounds in case.values())
+    assert [one["messages"] for one in found["queued"]] == [0, 2000]
+    assert all(one["memory"] > 10_000_000 and one["relayed"][0]["rate"] > 0 for one in found["queued"])
+
+
+def test_a_black_holed_mail_exchanger_holds_nobody_up(tmp_path: Path) -> None:
+    """Gatepost alone here: nobody waits for the connect timeout, whatever of the two exchangers comes first."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode:
+        pytest.skip("a network of its own needs root")
+    words = ["--quick", "--peers", "gatepost"]
+    found = run_transport_benchmark("black_hole.py", tmp_path / "figures.json", *words)
+    assert all(one["arrived"] == one["sent"] for one in found.values()), found
+    assert all(one["longest"] < 15.0 for one in found.values()), found

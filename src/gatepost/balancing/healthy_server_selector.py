@@ -178,7 +178,7 @@ class HealthyServerSelector:
             self._ramp.given_up(target.key)
 
     def hangs(self, target: Target) -> None:
-        """An attempt there has had no answer for so long that another server is tried beside it. See `hanging`."""
+        """An attempt there has had no answer for a while. See `hanging`."""
         self._hanging[target.key] = self._hanging.get(target.key, 0) + 1
 
     def hangs_no_longer(self, target: Target) -> None:

@@ -110,6 +110,8 @@ class Played:
         self.port = port
         self.received: list[Received] = []
         self.connections = 0
+        self.contents = 0
+        """Messages whose content has come, taken or not."""
         self.replies: dict[str, str] = {}
         self.gate: asyncio.Event | None = None
         """When there is one, the answer to the content waits for it."""
@@ -166,6 +168,7 @@ class Played:
                     elif "DATA" not in self.replies:
                         writer.write(b"354 Go on\r\n")
                         content = await reader.readuntil(b"\r\n.\r\n")
+                        self.contents += 1
                         if self.gate is not None:
                             await self.gate.wait()
                         end = self.replies.get("END", "250 2.0.0 Taken")

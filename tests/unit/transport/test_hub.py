@@ -161,7 +161,7 @@ async def test_mail_survives_an_end_and_the_list_of_unhealthy_servers_too(stage:
 async def test_a_message_under_way_is_finished_at_the_end(stage: HubStage) -> None:
     stage.outside.gate = asyncio.Event()
     await stage.send("a@example.net", "c@example.org")
-    await stage.until(lambda: stage.outside.connections)
+    await stage.until(lambda: stage.outside.contents)
     ending = asyncio.create_task(stage.hub.drain(10.0))
     await asyncio.sleep(0.05)
     stage.outside.gate.set()

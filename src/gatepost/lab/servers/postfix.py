@@ -40,7 +40,7 @@ class Postfix(ServerProcess):
         certificate: CertificateFiles | None = None,
         settings: str = "",
     ) -> None:
-        """`settings` are more lines of `main.cf`, or others in place of ours. Raises `ServerMissing`, also when not root."""
+        """`settings` are lines of `main.cf`, more or in place of ours. Raises `ServerMissing`, also when not root."""
         require_program("postfix", PACKAGES)
         if os.geteuid() != 0:
             raise ServerMissing("Postfix (which must be started as root)", PACKAGES)
