@@ -172,8 +172,8 @@ def test_a_full_disk_refuses_for_the_moment_and_recovers_by_itself(tmp_path: Pat
         try:
             stage.sink.stop()
             stage.send("before")
+            client = stage.client()  # once the disk is full the greeting is 421
             _fill(tmp_path / "disk" / "ballast")
-            client = stage.client()
 
             def answer() -> str:
                 with suppress(smtplib.SMTPServerDisconnected):

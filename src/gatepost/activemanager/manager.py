@@ -2,9 +2,9 @@
 
     probes, views, lease answers, results, ticks ──► Manager.handle ──► lease requests, observations, steps, log lines
 
-Sans-I/O: time is an argument (seconds of a monotonic clock that counts the machine's sleep), and what is to be done is
-answered. Nothing is done without the lease: by its own clock the manager stops a margin before the lease ends,
-counted from when it asked; the conditions of the registry's changes (lease and epoch) have the last word.
+Sans-I/O: time is an argument (seconds of a monotonic clock that counts the machine's sleep), what is to be done is the
+answer. Nothing is done without the lease: by its own clock the manager stops a margin before it ends, counted from when
+it asked; the conditions of the registry's changes (lease and epoch) have the last word.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import click
 from gatepost.access.router import Router
 from gatepost.activemanager.port import RegistryView
 from gatepost.activemanager.seed import first_choice
-from gatepost.cli.explain_health import health_of
+from gatepost.cli.explain_health import add_mail_health, health_of
 from gatepost.cli.explain_mail import DEFAULT_SIZE, MailQuestion, first_server, is_refused, mail_report, mail_text
 from gatepost.cli.explain_report import Question, report, text
 from gatepost.cli.options import Stores, config_option, open_stores
@@ -109,6 +109,7 @@ def _explain_mail(
     question = MailQuestion(sender, recipient, read, at, _mailbox(stores, recipient))
     active = {database: copy.server for database, copy in _view(stores).active.items()}
     found = mail_report(organization, question, active)
+    add_mail_health(stores.configuration, found)
     click.echo(json.dumps(found) if as_json else "\n".join(mail_text(found)))
     if is_refused(found):
         raise click.exceptions.Exit(1)

@@ -1,8 +1,9 @@
-"""What a running front end says of its servers' health, for `gatepost explain` (SPEC B7)."""
+"""What running front ends and hubs say of their servers' health, for `gatepost explain` (SPEC B7, T5)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from gatepost.cli.explain_report import HealthOf, Question, unknown_health
 from gatepost.configuration.settings import Configuration
@@ -10,6 +11,7 @@ from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Target, path_class
 from gatepost.service.control import ServiceStatus
 from gatepost.service.operators import ask, socket_path
+from gatepost.service.transport_asking import NotAnswered, ask_transport, servers_here
 
 ASK_SECONDS = 3.0
 """For the supervisor's answer; it waits 2 s for its workers."""
@@ -40,3 +42,32 @@ def _words(status: ServiceStatus, target: Target, service: str) -> str:
     if not down:
         return "up"
     return f"down for {max(down)} s at {len(down)} of {len(answered)} workers"
+
+
+def add_mail_health(configuration: Configuration, found: dict[str, Any]) -> None:
+    """Write into the hops of a mail report which ways lead to a server that is down, as the hub there sees it now.
+
+    Only hubs and edges that run on this machine can be asked; of others nothing is said.
+    """
+    here = set(servers_here(configuration))
+    for hop in found["hops"]:
+        if hop["server"] not in here or not hop.get("ways"):
+            continue
+        try:
+            unhealthy = ask_transport(configuration, hop["server"], "unhealthy")
+        except NotAnswered:
+            continue
+        for way in hop["ways"]:
+            down = [entry for entry in unhealthy if _leads_to(way, entry)]
+            if down:
+                way["down"] = [
+                    {"address": e["address"], "error": e["error"], "next_retry": e["next_retry"]} for e in down
+                ]
+
+
+def _leads_to(way: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """Whether an unhealthy server is one of a way's."""
+    if "host" not in way or entry["port"] != way["port"]:  # by MX: which hosts they are is found out when mail is sent
+        return False
+    same_host = str(entry["host"]).casefold() == str(way["host"]).casefold()
+    return same_host or bool(entry["address"] == way["address"])

@@ -16,6 +16,7 @@ from gatepost.routing.mail.outcome import Refused, Routed
 from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, Destination
 from gatepost.routing.outcome import Mailbox
+from gatepost.transport.operator_filter import shown_time
 
 DEFAULT_SIZE = 10_000
 MAX_HOPS = 32
@@ -169,7 +170,11 @@ def _way_text(way: dict[str, Any]) -> str:
     after = f", after those of preference {way['preference'] - 1}" if way["preference"] else ""
     trust = ", mutual" if way["mutual"] else ""
     at = f"{way['host']} at {way['address']} port {way['port']}"
-    return f"{at} by {way['protocol'].upper()} (TLS {way['tls']}{trust}){after}"
+    down = "".join(
+        f"; DOWN at {each['address']}: {each['error']}, tried again at {shown_time(each['next_retry'])}"
+        for each in way.get("down", ())
+    )
+    return f"{at} by {way['protocol'].upper()} (TLS {way['tls']}{trust}){after}{down}"
 
 
 def _outcome_text(found: dict[str, Any]) -> str:

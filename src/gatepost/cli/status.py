@@ -10,10 +10,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.cli.options import config_option, load_configuration
 from gatepost.configuration.settings import FrontEnd
-from gatepost.service.control import ServiceStatus
+from gatepost.service.control import ServiceStatus, TransportStatus
 from gatepost.service.operators import ask, socket_path
+from gatepost.service.worker_process import State
 
 ASK_SECONDS = 5.0
 """For the supervisor's answer; it waits 2 s for its workers."""
@@ -98,11 +100,22 @@ def _lines(answer: _Answer) -> list[str]:
     counters = _counters(status)
     if status.transport is not None:
         transport = status.transport
-        lines.append(f"  transport: pid {transport.pid}, {transport.state}, restarts {transport.restarts}")
+        why = _why_not(transport)
+        takes = f"takes no mail: {why}" if why else "takes mail"
+        lines.append(f"  transport: pid {transport.pid}, {transport.state}, {takes}, restarts {transport.restarts}")
         lines += [f"    {name:<18} {value:>8}" for name, value in (transport.counters or {}).items() if value]
     width = max(map(len, counters), default=0)
     lines += [f"  {name:<{width}}  {_words(name, value, len(status.workers))}" for name, value in counters.items()]
     return lines
+
+
+def _why_not(transport: TransportStatus) -> str:
+    """Why a hub takes no mail now: a balancer in front gets no 220. Empty: it takes some."""
+    if transport.counters is None:
+        return "it does not answer"
+    if transport.state != State.READY.value:
+        return f"it is {transport.state}"
+    return "back pressure" if transport.counters.get("pressure", 0) >= Pressure.HIGH else ""
 
 
 def _words(name: str, value: tuple[int, int], workers: int) -> str:
@@ -130,5 +143,13 @@ def _data(answer: _Answer) -> Mapping[str, object]:
             }
             for worker in status.workers
         ],
-        "transport": msgspec.to_builtins(status.transport),
+        "transport": _transport_data(status.transport),
     }
+
+
+def _transport_data(transport: TransportStatus | None) -> Mapping[str, object] | None:
+    if transport is None:
+        return None
+    why = _why_not(transport)
+    data: dict[str, object] = msgspec.to_builtins(transport)
+    return data | {"takes_mail": not why, "reason": why}

@@ -21,13 +21,10 @@ from gatepost.access import tasks
 from gatepost.configuration.settings import Configuration
 from gatepost.service import handing_over, logs, privileges, sessions, stores
 from gatepost.service.control import (
-    ManagerStatus,
     Opened,
     Reload,
     ServiceStatus,
     Start,
-    TransportStatus,
-    WorkerStatus,
 )
 from gatepost.service.fleet import Fleet, StartFailed
 from gatepost.service.following import OrganizationFollower, followed
@@ -35,6 +32,7 @@ from gatepost.service.handing_over import Loaded, pack
 from gatepost.service.keeper import MANAGER, TRANSPORT, Keeper
 from gatepost.service.operators import OperatorsSocket
 from gatepost.service.sd_notify import Notifier
+from gatepost.service.service_status import service_status
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
 from gatepost.service.sockets import NO_CHANGE, AlreadyRunning, Change, InstanceLock, ListenError, Listeners
 from gatepost.service.transport_messages import ANSWER_SECONDS, TransportReply, TransportRequest
@@ -43,8 +41,6 @@ from gatepost.service.worker_process import DEFAULT_CORE
 
 CONFIRM_SECONDS = 10.0
 """For all workers to take over a new configuration."""
-STATUS_SECONDS = 2.0
-"""For a worker's answer to a status request."""
 MIN_OPEN_FILES = 65_536
 """Each session takes two descriptors; workers raise their own limit up to what the supervisor could allow."""
 
@@ -381,33 +377,7 @@ class Supervisor:
 
     async def status(self) -> ServiceStatus:
         """The service and its workers now."""
-        workers = list(self._fleet)
-        answers = await asyncio.gather(*(w.status(STATUS_SECONDS) for w in workers))
-        return ServiceStatus(
-            server=self._loaded.configuration.front_end.server,
-            pid=os.getpid(),
-            version=self._loaded.configuration.version,
-            restarts=self._fleet.restarts,
-            manager=await self._manager_status(),
-            transport=await self._transport_status(),
-            workers=[WorkerStatus(w.slot, w.pid, w.state.value, a) for w, a in zip(workers, answers, strict=True)],
-        )
-
-    async def _manager_status(self) -> ManagerStatus | None:
-        found = await self._manager.status(STATUS_SECONDS)
-        if found is None:
-            return None
-        process, answer = found
-        state = answer.manager if answer is not None else None
-        return ManagerStatus(process.pid, process.state.value, self._manager.restarts, state)
-
-    async def _transport_status(self) -> TransportStatus | None:
-        found = await self._transport.status(STATUS_SECONDS)
-        if found is None:
-            return None
-        process, answer = found
-        counters = answer.counters if answer is not None else None
-        return TransportStatus(process.pid, process.state.value, self._transport.restarts, counters)
+        return await service_status(self._loaded.configuration, self._fleet, self._manager, self._transport)
 
 
 def _needs_new_workers(old: Configuration, new: Configuration) -> bool:

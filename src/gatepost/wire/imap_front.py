@@ -17,16 +17,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum, auto
-from functools import lru_cache
 from typing import ClassVar
 
 from gatepost.wire import sasl
 from gatepost.wire.events import Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
-from gatepost.wire.imap_command import MAX_COMMAND, TAG, Command, CommandReader, Fault, LiteralWanted
+from gatepost.wire.imap_command import Command, CommandReader, Fault, LiteralWanted
 from gatepost.wire.imap_id import proxy_ttl
+from gatepost.wire.imap_plain_login import plain_login
 from gatepost.wire.imap_sasl import BEARER, PASSWORD, SaslExchange
 from gatepost.wire.imap_syntax import (
-    ATOM,
     Arguments,
     BadSyntax,
     LineBuffer,
@@ -35,16 +34,13 @@ from gatepost.wire.imap_syntax import (
     human,
     id_fields,
 )
-from gatepost.wire.imap_words import MAX_TEXT, refusal_text
+from gatepost.wire.imap_words import MAX_TEXT, greeting_line, refusal_text
 
 MAX_COMMANDS = 1000
 """Commands before the sign-in, good or bad: keeps what can pile up in an unread connection small.
 
 Clients need under ten."""
 
-_WORD = rb'(?:"([^"\\\x00\r\n]*)"|(' + ATOM + rb"))"
-_PLAIN_LOGIN = re.compile(rb"(" + TAG + rb") [Ll][Oo][Gg][Ii][Nn] " + _WORD + rb" " + _WORD + rb" *\r?\n")
-"""Without IGNORECASE, which would slow every character class."""
 _HTTP = re.compile(rb"[A-Z]+ \S+ HTTP/[0-9.]+\Z")
 
 
@@ -113,7 +109,7 @@ class ImapFront:
 
     def greeting(self) -> bytes:
         """The first line of the connection."""
-        return _greeting(self._capabilities(), self._banner)
+        return greeting_line(self._capabilities(), self._banner)
 
     def receive(self, data: bytes) -> list[FrontEvent]:
         """Take bytes from the client."""
@@ -191,30 +187,17 @@ class ImapFront:
 
     def _whole_login(self, data: bytes) -> list[FrontEvent] | None:
         """The usual sign-in, whole in one piece: same outcome as the general way, in a third of its time."""
-        found = _PLAIN_LOGIN.match(data)
-        if (
-            found is None
-            or found.end() > MAX_COMMAND
-            or not self._passwords_allowed()
-            or self._commands >= MAX_COMMANDS
-        ):
+        found = plain_login(data) if self._passwords_allowed() and self._commands < MAX_COMMANDS else None
+        if found is None:
             return None
-        tag, quoted_user, user, quoted_password, password = found.groups()
-        try:
-            credentials = Credentials(
-                "LOGIN",
-                (quoted_user if user is None else user).decode(),
-                password=(quoted_password if password is None else password).decode(),
-            )
-        except UnicodeDecodeError:
-            return None  # the general way says what is wrong
+        tag, credentials, end = found
         self._commands += 1
         self._tag = tag
         self._exchange = None
         self._credentials = credentials
         self._state = _State.PARKED
-        if found.end() < len(data):
-            self._lines.add(data[found.end() :])
+        if end < len(data):
+            self._lines.add(data[end:])
         return [SignIn(credentials)]
 
     def _run(self) -> list[FrontEvent]:
@@ -413,9 +396,3 @@ class ImapFront:
         b"NOOP": _noop,
         b"STARTTLS": _start_tls,
     }
-
-
-@lru_cache(maxsize=16)
-def _greeting(capabilities: bytes, banner: bytes) -> bytes:
-    """The same few for every connection."""
-    return b"* OK [CAPABILITY %s] %s\r\n" % (capabilities, human(banner, MAX_TEXT, b"Ready"))

@@ -22,15 +22,14 @@ import re
 from enum import Enum
 
 from gatepost.wire.boundaries import kept
+from gatepost.wire.imap_glance import CLIENT_LITERAL, HOP, SERVER_LITERAL, STATUS, TAIL, is_answer, next_literal
 from gatepost.wire.imap_session import (
     FATAL,
-    MAX_TAG,
     Command,
     ImapSession,
     Selected,
     SessionNotes,
     command,
-    is_harmless,
 )
 from gatepost.wire.imap_syntax import LITERAL_DIGITS, QUOTED
 
@@ -40,20 +39,8 @@ MAX_HEAD = 4096
 """Bytes of a server's line that are read, for the flags of a mailbox; of the rest only the end is looked at."""
 MAX_OPEN = 256
 """Commands under way at once; clients send a handful ahead."""
-MAX_AT_ONCE = 8192
-"""Bytes of an answer that is looked at in one piece."""
-
-_TAIL = 32
-"""Bytes at a line's end in which an announced literal shows."""
-
-_CLIENT_LITERAL = re.compile(rb"[ (~]\{([0-9]{1,19})(\+?)\}\r?\n\Z")
-_SERVER_LITERAL = re.compile(rb"[ (~]\{([0-9]{1,19})\+?\}\r?\n\Z")
 _QUOTED = re.compile(QUOTED)
-_STATUS = re.compile(rb"(?:\* (?:OK|NO|BAD|BYE|PREAUTH)(?![^ \r\n])|[^*])", re.IGNORECASE)
-"""The head of a line that ends in a text for people, in which `{5}` announces nothing."""
 _TAGGED = re.compile(rb"[^ \r\n*+]+ (OK|NO|BAD)(?![^ \r\n])(?: \[([A-Z-]+))?", re.IGNORECASE)
-_HOP = re.compile(rb'[^\r\n{}]*\r?\n\* [0-9]{1,10} FETCH [^\r\n{}"]*[ (]\{([0-9]{1,10})\}\r\n').match
-"""From the end of one literal to the begin of the next: what the download of a mailbox consists of."""
 
 
 class Boundary(Enum):
@@ -206,7 +193,7 @@ class ImapTracker:
         elif (begun := self._begin(line)) is None:
             return
         self._notes.said(begun, line)
-        literal = _CLIENT_LITERAL.search(line, max(0, len(line) - _TAIL))
+        literal = CLIENT_LITERAL.search(line, max(0, len(line) - TAIL))
         if literal is not None:
             self._client_literal(begun, line, literal)
         elif begun.word == b"IDLE":
@@ -244,7 +231,7 @@ class ImapTracker:
         line = self._line
         if line is not None:
             at = line.find(b" ") + 1
-            if self._is_answer(data, line[:at], line[at:]):
+            if is_answer(data, line[:at], line[at:]):
                 self._line = None
                 self._calm = True
                 return
@@ -255,21 +242,6 @@ class ImapTracker:
         elif not self._lost:
             self._read_server(data)
 
-    @staticmethod
-    def _is_answer(data: bytes, tag: bytes, command: bytes) -> bool:
-        """Whether `data` is all of the answer to a usual command, so that nobody need read the two.
-
-        `tag` is with its space. Says so only where the long way would come to the same.
-        """
-        last = data.rfind(b"\n", 0, -1) + 1
-        if not data.startswith(tag + b"OK ", last) or len(data) > MAX_AT_ONCE or data[-1] != 10:
-            return False
-        if not tag[:-1].isalnum() or len(tag) > MAX_TAG:
-            return False
-        if last and (b"}" in data or data.startswith(tag) or data.find(b"\n" + tag) != last - 1):
-            return False
-        return is_harmless(command)
-
     def _read_server(self, data: bytes) -> None:
         self._calm = False
         self._end = kept(self._end, data)
@@ -278,7 +250,7 @@ class ImapTracker:
         while at < size and not self._lost:
             if self._only:
                 if self._after_literal and not self._tail:
-                    found = _HOP(data, at)
+                    found = HOP(data, at)
                     if found is not None:
                         at = found.end() + int(found[1])
                         if at > size:
@@ -300,7 +272,7 @@ class ImapTracker:
         only = self._only
         if data.startswith(only, at):
             return at
-        begin, literal = self._next_literal(data, at)
+        begin, literal = next_literal(data, at)
         # A search for one byte is a hundred times faster than one for a few, and most tags' first byte is not there.
         if data.find(only[:1], at, begin) >= 0 and data.rfind(b"\n" + only, at, begin) >= 0:
             return data.find(b"\n" + only, at, begin) + 1
@@ -309,19 +281,6 @@ class ImapTracker:
         self._mid = self._after_literal = True
         self._head = b"*"
         return self._skip(literal.end(), int(literal[1]), len(data))
-
-    def _next_literal(self, data: bytes, at: int) -> tuple[int, re.Match[bytes] | None]:
-        """The next literal announced in a complete line, and where that line begins; else where complete lines end."""
-        brace = data.find(b"}", at)
-        while brace >= 0:
-            end = data.find(b"\n", brace, brace + 3) + 1
-            if end:
-                begin = data.rfind(b"\n", at, brace) + 1 or at
-                literal = _SERVER_LITERAL.search(data, max(begin, end - _TAIL), end)
-                if literal is not None and not _STATUS.match(data, begin):
-                    return begin, literal if len(literal[1]) <= LITERAL_DIGITS else None
-            brace = data.find(b"}", brace + 1)
-        return data.rfind(b"\n", at) + 1 or at, None
 
     def _skip(self, at: int, count: int, size: int) -> int:
         """Over a literal's bytes, as far as they are there; answers where to go on."""
@@ -337,12 +296,12 @@ class ImapTracker:
         segment = data[at : end or None]
         if not self._after_literal and len(self._head) < MAX_HEAD:
             self._head = (self._head + segment[:MAX_HEAD])[:MAX_HEAD]
-        self._tail = (self._tail + segment[-_TAIL:])[-_TAIL:]
+        self._tail = (self._tail + segment[-TAIL:])[-TAIL:]
         if not end:
             self._mid = True
             return len(data)
-        literal = _SERVER_LITERAL.search(self._tail)
-        if literal is not None and not _STATUS.match(self._head):
+        literal = SERVER_LITERAL.search(self._tail)
+        if literal is not None and not STATUS.match(self._head):
             if len(literal[1]) > LITERAL_DIGITS:
                 self._lose("a literal of the server that cannot be trusted")
                 return end

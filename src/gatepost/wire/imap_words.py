@@ -1,8 +1,9 @@
-"""The words of a refused IMAP sign-in: response codes of RFC 5530 and RFC 2221 with texts for people."""
+"""The words of the greeting and of a refused IMAP sign-in: response codes (RFC 5530, RFC 2221), texts for people."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote
 
 from gatepost.wire.events import Credentials, Refusal
@@ -38,3 +39,9 @@ def refusal_text(refusal: Refusal, text: str, server: str, credentials: Credenti
         code = b"REFERRAL imap://%s;AUTH=*@%s/" % (user.encode(), server.encode())
         words = b"This mailbox is served by %s." % server.encode()
     return b"[%s] %s" % (code, human(text.encode("utf-8", "replace"), MAX_TEXT, words))
+
+
+@lru_cache(maxsize=16)
+def greeting_line(capabilities: bytes, banner: bytes) -> bytes:
+    """What a client hears first; the same few for every connection."""
+    return b"* OK [CAPABILITY %s] %s\r\n" % (capabilities, human(banner, MAX_TEXT, b"Ready"))

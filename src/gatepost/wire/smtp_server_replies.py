@@ -16,6 +16,7 @@ NO_VERIFY = Reply(252, "Cannot verify; send mail and it will be tried", "2.5.2")
 HELP = Reply(214, "See RFC 5321", "2.0.0").encode()
 
 STOPPING = Reply(421, "Service is shutting down, try again later", "4.3.2").encode()
+NO_ROOM = Reply(421, "Insufficient system resources, try another server or later", "4.3.1").encode()
 TOO_MANY_CONNECTIONS = Reply(421, "Too many connections, try again later", "4.7.0").encode()
 TIMED_OUT = Reply(421, "Connection timed out", "4.4.2").encode()
 TOO_MANY_ERRORS = Reply(421, "Too many errors", "4.7.0").encode()

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gatepost.cli.main import run
-from gatepost.service.control import ServiceStatus, StatusReply, WorkerStatus, encode
+from gatepost.service.control import ServiceStatus, StatusReply, TransportStatus, WorkerStatus, encode
 
 CONFIGURATION = """
 [front_end]
@@ -122,6 +123,39 @@ def test_json_for_programs(status: Call, serve: Callable[[ServiceStatus], None])
     assert (found["server"], found["running"], found["pid"], found["version"]) == ("CAS-01", True, 99, 3)
     (worker,) = found["workers"]
     assert (worker["state"], worker["counters"]["down.MBX-01.owa"]) == ("ready", 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "counters", "why"),
+    [
+        ("ready", {"messages": 7, "pressure": 0}, ""),
+        ("ready", {"messages": 7, "pressure": 1}, ""),
+        ("ready", {"messages": 7, "pressure": 2}, "back pressure"),
+        ("draining", {"messages": 7, "pressure": 0}, "it is draining"),
+        ("ready", None, "it does not answer"),
+    ],
+)
+def test_whether_a_hub_takes_mail(
+    status: Call,
+    serve: Callable[[ServiceStatus], None],
+    state: str,
+    counters: dict[str, int] | None,
+    why: str,
+    tmp_path: Path,
+) -> None:
+    """Health of the service for a balancer in front (SPEC V2), as its greeting shows it."""
+    for arguments in ([], ["--json"]):
+        transport = TransportStatus(200, state, 0, counters)
+        serve(msgspec.structs.replace(_status("CAS-01", {"sessions": 1}), transport=transport))
+        code, out, _ = status(*arguments)
+        assert code == 0
+        if arguments:
+            found = json.loads(out)[0]["transport"]
+            assert (found["takes_mail"], found["reason"]) == (not why, why)
+            assert found["counters"] == counters
+        else:
+            assert (f"takes no mail: {why}" if why else "takes mail") in out
+        (tmp_path / "gatepost-CAS-01.sock").unlink()
 
 
 def test_a_front_end_that_does_not_run_is_said_and_fails(status: Call, tmp_path: Path) -> None:

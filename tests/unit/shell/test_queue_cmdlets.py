@@ -328,3 +328,16 @@ async def test_queue_list_asks_all_servers_of_this_machine(
     assert "HUB-01:\n     1        2 Retry" in out
     assert (await stage.command(capsys, "list", "--all-servers", "--status", "ready", "--json"))[1] == "[]\n"
     assert (await stage.command(capsys, "list", "--all-servers", "--server", "HUB-01"))[0] == 2
+
+
+async def test_explain_says_which_server_is_down_now(stage: QueueStage, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the running hub sees it."""
+    arguments = ["explain", "--mail", "anna@contoso.com", "c@example.org", "-c", str(stage.folder / "hub.toml")]
+    assert await asyncio.to_thread(run, [*arguments, "--json"]) == 0
+    [way] = json.loads(capsys.readouterr().out)["hops"][0]["ways"]
+    assert way["down"][0]["address"] == "127.0.61.9"
+    assert await asyncio.to_thread(run, arguments) == 0
+    assert "; DOWN at 127.0.61.9: " in capsys.readouterr().out
+    await stage.hub.operate("forget", {"address": "127.0.61.9", "port": stage.outside_port})
+    assert await asyncio.to_thread(run, arguments) == 0
+    assert "DOWN" not in capsys.readouterr().out

@@ -189,6 +189,8 @@ class Played:
 class HubStage:
     """A hub that runs, before two mailbox servers and one server outside."""
 
+    patience = SECONDS
+
     def __init__(self, folder: Path, hub: str = "", protocol: str = "lmtp") -> None:
         """`protocol` is what the mailbox servers speak."""
         self.folder = folder
@@ -266,7 +268,7 @@ class HubStage:
 
     async def until(self, condition: Callable[[], object] | Callable[[], Awaitable[object]]) -> None:
         """Wait for what the hub brings about."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(self.patience):
             while True:
                 found = condition()
                 if await found if asyncio.iscoroutine(found) else found:

@@ -253,12 +253,23 @@ async def test_a_client_that_reads_no_answers_is_not_read_either() -> None:
 
 async def test_the_highest_stage_refuses_mail_for_the_moment() -> None:
     async with receiving() as stage:
-        stage.intake.pressure = Pressure.HIGH
         client = await stage.client()
+        stage.intake.pressure = Pressure.HIGH
         got = await client.say("EHLO c.example", "MAIL FROM:<s@far.example>")
         assert got[1] == "452 4.3.1 Insufficient system resources"
         stage.intake.pressure = Pressure.NORMAL
         assert (await client.say("MAIL FROM:<s@far.example>"))[0].startswith("250")
+
+
+async def test_at_the_highest_stage_new_clients_hear_so_at_the_greeting() -> None:
+    """A balancer or another hub in front wants 220, and goes elsewhere before it has begun anything."""
+    async with receiving() as stage:
+        stage.intake.pressure = Pressure.HIGH
+        client = await stage.client(greeted=False)
+        assert await client.reply() == "421 4.3.1 Insufficient system resources, try another server or later"
+        assert await client.ended()
+        stage.intake.pressure = Pressure.NORMAL
+        await stage.client()
 
 
 async def test_strangers_wait_while_there_is_pressure_and_servers_do_not() -> None:

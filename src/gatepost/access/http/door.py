@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from gatepost.access.admission import Admission
-from gatepost.access.busy_log import FURTHER_STRANGERS, FURTHER_UNSIGNED, BusyLog
 from gatepost.access.health import AllHealthy, HealthService
 from gatepost.access.http import well_known
 from gatepost.access.http.affinity_cookie import AffinityCookie
@@ -27,6 +26,7 @@ from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forms.flow import FormsFlow
 from gatepost.access.http.leaving import HttpLeaver
 from gatepost.access.http.pool import Pool, ServerConnections
+from gatepost.access.http.request_log import RequestLog
 from gatepost.access.http.sharing import share
 from gatepost.access.http.slots import Slots
 from gatepost.access.moves import Changed, Leaver
@@ -37,7 +37,6 @@ from gatepost.balancing.first_contacts import FirstContacts
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Server, TlsMode
-from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.routing.decision import Target
 from gatepost.sharedstate.port import SharedState
 from gatepost.wire.http_fields import request_rules, response_rules
@@ -45,9 +44,7 @@ from gatepost.wire.http_head import host_name
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 if TYPE_CHECKING:
-    from gatepost.access.http.collected import Collected
     from gatepost.access.http.peer import PeerEntrance
-    from gatepost.access.http.refusable import Refusable
 
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at; no timer is made for a request."""
@@ -55,8 +52,6 @@ RELAY_SWEEPS = 30
 """Sweeps between two looks at upgraded connections, whose idle time is over half an hour."""
 _SERVICE = "https"
 """What the manager looks at when it says that a server is alive."""
-MAX_LOGGED_PATH = 200
-"""Characters of a path in the log; the query, which may hold secrets, is never logged."""
 MAX_TURNS = 1_000
 """Services whose turns are counted; the words are of paths, which clients choose."""
 MAX_DESTINATIONS = 10_000
@@ -71,7 +66,7 @@ class ClientContext(Protocol):
         ...
 
 
-class HttpDoor:
+class HttpDoor(RequestLog):
     """The HTTP side of one worker.
 
     With `admission` connections are counted as strangers until their first signed-in request.
@@ -95,7 +90,7 @@ class HttpDoor:
         self.loop = loop
         self.sign_in = sign_in
         self.router = router
-        self.log = log
+        super().__init__(log, loop)
         self.shared_state = shared_state
         """What all front ends know of devices and sign-outs; None: this one is alone."""
         self.health = health or AllHealthy()
@@ -110,10 +105,6 @@ class HttpDoor:
         self.peer_response_rules = response_rules(peer=True)
         self.relays: set[HttpConnection] = set()
         self._admission = admission
-        self._busy = BusyLog(log, "http.refused", loop)
-        # What anybody can cause who can connect must not fill the disk.
-        self._unsigned = BusyLog(log, "http.refused", loop, level="info", further=FURTHER_UNSIGNED)
-        self._strangers = BusyLog(log, "http.connection", loop, level="info", further=FURTHER_STRANGERS)
         self._legs: set[HttpConnection] = set()
         self._all_gone = asyncio.Event()
         self._connections: dict[str, ServerConnections] = {}
@@ -293,78 +284,7 @@ class HttpDoor:
             self._admission.leave(leg.address[0], settled=leg.settled)
         if not self._legs:
             self._all_gone.set()
-        fields: dict[str, Any] = {
-            "session": leg.session,
-            "user": next(iter(leg.users)) if len(leg.users) == 1 else "",
-            "users": len(leg.users),
-            "requests": leg.requests,
-            "outcome": "signed in" if leg.users else "no sign-in",
-            "reason": reason,
-            "seconds": round(seconds, 3),
-            "bytes_in": leg.bytes_in,
-            "bytes_out": leg.bytes_out,
-        }
-        if leg.users or leg.settled or leg.tried:
-            self.log.info("http.connection", client=leg.address[0], **fields)
-        else:
-            self._strangers.refused(leg.address[0], **fields)
-
-    def refused(
-        self,
-        leg: HttpClientLeg,
-        status: int,
-        reason: str,
-        exchange: Refusable | Collected | None = None,
-        *,
-        judged: bool | None = None,
-    ) -> None:
-        """A request was refused or failed: one log line each, when it happens (field case 101).
-
-        Only those without credentials (without `exchange`, unless `judged` says otherwise) are counted by address
-        while nobody has signed in on the connection: they cost a stranger nothing.
-        """
-        fields = {
-            "session": leg.session,
-            "status": status,
-            "reason": reason,
-            "user": (exchange.user_name if exchange is not None else "")
-            or (leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""),
-            "server": exchange.server_name if exchange is not None else "",
-            "request_id": leg.request_id().decode(),
-        }
-        judged = exchange is not None if judged is None else judged
-        leg.tried = leg.tried or judged
-        if status in {502, 503}:
-            # Between us and the servers something is wrong: the operator must see it.
-            self.log.warning("http.refused", client=leg.address[0], **fields)
-        elif judged or leg.settled:
-            self.log.info("http.refused", client=leg.address[0], **fields)
-        else:
-            self._unsigned.refused(leg.address[0], **fields)
-
-    def busy(self, leg: HttpClientLeg, reason: str) -> None:
-        """A request was refused because too many passwords are being checked: the lines for that are bounded."""
-        user = leg.credentials[0][:MAX_LOGIN_NAME] if leg.credentials else ""
-        request_id = leg.request_id().decode()
-        self._busy.refused(
-            leg.address[0], session=leg.session, status=503, reason=reason, user=user, request_id=request_id
-        )
-
-    def request_done(
-        self, leg: HttpClientLeg, status: int, path: str, exchange: Refusable | Collected | None = None
-    ) -> None:
-        """The line for a request, where the configuration wants one."""
-        self.log.info(
-            "http.request",
-            session=leg.session,
-            client=leg.address[0],
-            user=exchange.user_name if exchange is not None else "",
-            method=leg.reader.method.decode(),
-            path=path[:MAX_LOGGED_PATH],
-            status=status,
-            server=exchange.server_name if exchange is not None else "",
-            request_id=exchange.request_id if exchange is not None else "",
-        )
+        self.ended(leg, reason, seconds)
 
     def new_session(self) -> str:
         """An id for the log lines of one connection."""

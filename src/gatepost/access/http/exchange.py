@@ -14,11 +14,10 @@ from gatepost.access.http.choosing import Choice
 from gatepost.access.http.connection import Upgraded
 from gatepost.access.http.event_stream import EventStream, event_stream
 from gatepost.access.http.movable import Movable
-from gatepost.access.http.redirects import redirect
-from gatepost.access.http.refusals import status_of
+from gatepost.access.http.not_ours import answer_not_ours
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
 from gatepost.organization.model import PathClass, Protocol
-from gatepost.routing.outcome import Cause, Proxy, Redirect, RedirectForm, Refuse, Serve, Target
+from gatepost.routing.outcome import Cause, Redirect, Refuse, Target
 from gatepost.wire.activesync import follows_451
 from gatepost.wire.fencing import MISDIRECTED
 from gatepost.wire.http_body import LAST_CHUNK, chunk
@@ -106,7 +105,7 @@ class Exchange(Movable):
         else:
             decision = leg.door.router.decide(_HTTPS, mailbox, route)
         if isinstance(decision, _NOT_OURS):
-            self._not_ours(decision)
+            answer_not_ours(self, decision)
             return
         self.epoch = decision.epoch
         if len(decision.candidates) > 1:
@@ -152,23 +151,6 @@ class Exchange(Movable):
             self._waits_for = destination.pool
             destination.pool.ask(self)
 
-    def _not_ours(self, decision: Redirect | Refuse) -> None:
-        if isinstance(decision, Redirect) and self._leads_back(decision):
-            self.refuse(508, "a redirect to where the client is already: look at the external URLs", cause=Cause.LOOP)
-            return
-        if isinstance(decision, Redirect):
-            status, fields, kind, body = redirect(self.leg, decision, self.asked.path, self.asked.query)
-            self.end()
-            self.leg.answer(status, body, fields=fields + self._extra, content_type=kind)
-            return
-        status = status_of(decision.cause, self.asked.kind)
-        self.refuse(status, decision.message, cause=decision.cause, told=decision.message)
-
-    def _leads_back(self, decision: Redirect) -> bool:
-        """Whether the client would come to this very front end by the same name again, and again."""
-        origin = self.leg.origin.decode("ascii", "replace").lower()
-        return decision.form is not RedirectForm.OWN_PATH and f"{decision.location.lower()}/".startswith(origin + "/")
-
     # --- waiting (the slots' and the pool's side)
 
     def enter(self) -> None:
@@ -209,26 +191,6 @@ class Exchange(Movable):
                 return
         cause = Cause.NO_ANSWER if refused else Cause.BUSY
         self.refuse(503, f"{self.destination.server.name}: {reason}", cause=cause)
-
-    def _try_next(self) -> bool:
-        """Go to the next candidate; False: there is none."""
-        following = self._choice.next() if self._choice is not None else None
-        if following is None:
-            return False
-        self._go(following)
-        return True
-
-    def _tell_failure(self, reason: str) -> None:
-        leg = self.leg
-        destination = self.destination
-        destination.tell_at = 0.0
-        leg.door.health.failed(destination.server.name, self.asked.service, leg.address[0], reason)
-
-    def _moved(self) -> bool:
-        """Whether the decision is another one by now."""
-        leg = self.leg
-        decision = leg.door.router.decide(_HTTPS, self.mailbox, self.asked.route, from_peer=leg.is_peer)
-        return isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name
 
     # --- the request
 

@@ -16,7 +16,8 @@ from typing import Protocol as Port
 from gatepost.access import tasks
 from gatepost.access.http.refusable import Refusable
 from gatepost.access.parking import TOO_LONG, TOO_MANY, Patience
-from gatepost.routing.outcome import Cause
+from gatepost.organization.model import Protocol
+from gatepost.routing.outcome import Cause, Proxy, Serve, Target
 from gatepost.wire.http_body import LAST_CHUNK, chunk
 from gatepost.wire.http_fields import passed_value
 
@@ -85,6 +86,10 @@ class Movable(Refusable):
         """Find the server and go there."""
         raise NotImplementedError
 
+    def _go(self, target: Target) -> None:
+        """Go to this server."""
+        raise NotImplementedError
+
     # --- what it is doing
 
     @property
@@ -110,6 +115,28 @@ class Movable(Refusable):
     def is_safe(self) -> bool:
         """Whether it may be sent to another server, whatever came of it at this one."""
         return self.leg.reader.method in SAFE and self._may_repeat()
+
+    # --- other servers
+
+    def _try_next(self) -> bool:
+        """Go to the next candidate; False: there is none."""
+        following = self._choice.next() if self._choice is not None else None
+        if following is None:
+            return False
+        self._go(following)
+        return True
+
+    def _tell_failure(self, reason: str) -> None:
+        leg = self.leg
+        destination = self.destination
+        destination.tell_at = 0.0
+        leg.door.health.failed(destination.server.name, self.asked.service, leg.address[0], reason)
+
+    def _moved(self) -> bool:
+        """Whether the decision is another one by now."""
+        leg = self.leg
+        decision = leg.door.router.decide(Protocol.HTTPS, self.mailbox, self.asked.route, from_peer=leg.is_peer)
+        return isinstance(decision, Serve | Proxy) and decision.target.server != self.destination.server.name
 
     # --- its body
 

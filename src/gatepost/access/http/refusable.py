@@ -38,6 +38,11 @@ class Refusable:
     _server: HttpServerLeg | None
     """The connection that is ours until the response is complete."""
 
+    @property
+    def extra(self) -> bytes:
+        """Complete header lines for the response."""
+        return self._extra
+
     def end(self) -> None:
         """Nothing more may happen for this exchange; a connection with an open request is closed."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from enum import Enum, IntFlag, auto
 from typing import TYPE_CHECKING, cast
 
+from gatepost.balancing.back_pressure import Pressure
 from gatepost.organization.transport import Address, Binding, ReceiveAuthentication, ReceiveConnector
 from gatepost.relay import tasks
 from gatepost.routing.receiving import plain_address
@@ -201,6 +202,10 @@ class ReceiveLeg(asyncio.Protocol):
             self._address = str(plain_address(self._proxy.source[0]))
         if service.stopping:
             self._turn_away(replies.STOPPING, "the service is stopping")
+            return
+        if service.intake.pressure is Pressure.HIGH:
+            # Nobody could send anything: who balances over several servers sees at the greeting that this one is full.
+            self._turn_away(replies.NO_ROOM, "back pressure")
             return
         connector = self._connector or service.connector_for(self._binding, self._local, plain_address(self._address))
         if connector is None:
