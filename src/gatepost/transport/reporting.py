@@ -35,8 +35,9 @@ class Reporting:
         self._order = itertools.count(int(clock() * 1000))
         self.made = 0
 
-    async def __call__(self, number: int, envelope: Envelope, happened: Happened) -> None:
-        """Tell the sender of message `number`. When this returns the reports are on disk. Never raises.
+    async def __call__(self, number: int, envelope: Envelope, happened: Happened) -> Happened:
+        """Tell the sender of message `number`. When this returns the reports are on disk, but for what it answers: that
+        could not be told, for the disk takes nothing now. Never raises.
 
         Of a message without a sender nobody can be told (RFC 5321, section 4.5.5): the log has it.
         """
@@ -46,11 +47,14 @@ class Reporting:
                 "message.dead", message=number, recipient=recipient.address, reply=recipient.reply,
                 message_id=envelope.message_id,
             )  # fmt: skip
+        untold: set[int] = set()
         for notice in decision.notices:
             try:
                 await self._make(number, envelope, notice)
-            except (SpoolFull, OSError, KeyError) as fault:
+            except (SpoolFull, OSError) as fault:
                 self._log.error("report.not_made", message=number, sender=envelope.sender, reason=str(fault))
+                untold |= {id(telling.recipient) for telling in notice.tellings}
+        return [(place, fate) for place, fate in happened if id(envelope.recipients[place]) in untold]
 
     async def _make(self, number: int, envelope: Envelope, notice: Notice) -> None:
         now = self._clock()

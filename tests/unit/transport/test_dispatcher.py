@@ -13,6 +13,7 @@ from structlog.testing import CapturingLogger
 from gatepost.organization.transport import TransportSettings
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.dispatch import dispatcher as module
+from gatepost.transport.dispatch import settler as settler_module
 from gatepost.transport.dispatch.dispatcher import Dispatcher
 from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
 from gatepost.transport.dispatch.settler import Settler
@@ -669,6 +670,30 @@ async def test_another_part_of_the_message_does_not_keep_what_is_not_yet_told(
     await asyncio.sleep(0.02)
     assert (stage.spool.updated, stage.spool.removed) == ([], [])
     gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert stage.reports == [(7, [(0, Fate.FAILED)])]
+
+
+async def test_a_report_that_the_disk_does_not_take_is_made_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the failed message stays: its sender is told, however long the disk is full."""
+    monkeypatch.setattr(settler_module, "TELL_AGAIN_SECONDS", 0.01)
+    full = True
+
+    async def report(number: int, _envelope: Envelope, happened: Happened) -> Happened:
+        if full:
+            return happened
+        stage.reports.append((number, happened))
+        return []
+
+    monkeypatch.setattr(stage.settler, "_report", report)
+    stage.say = lambda _number, _places: Sent((Answer(0, FAILED, "550 5.1.1 Who?"),))
+    stage.queue(7)
+    await stage.until(lambda: stage.settler.failed == 1)
+    await asyncio.sleep(0.05)
+    assert stage.spool.removed == stage.spool.updated == []
+    full = False
     await stage.until(lambda: stage.spool.removed == [7])
     assert stage.reports == [(7, [(0, Fate.FAILED)])]
 

@@ -114,7 +114,7 @@ class Dispatcher:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self._settler.flush()
+        await self._settler.end()
 
     # Which queues get connections
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.access import tasks
 from gatepost.organization.transport import TransportSettings
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
@@ -23,7 +24,10 @@ from gatepost.transport.reports.rules import Fate
 FAULTS_BEFORE_DEFERRED = 2
 """Times that a session may end under a message before that message waits for its retry like one that was put off."""
 
-Report = Callable[[int, Envelope, Happened], Awaitable[None]]
+TELL_AGAIN_SECONDS = 30.0
+"""Until a report is made once more that the disk did not take."""
+
+Report = Callable[[int, Envelope, Happened], Awaitable[Happened]]
 """Writes the reports that are due for a message, and has them on disk when it returns. Never raises."""
 
 
@@ -45,6 +49,7 @@ class Settler:
         self._clock = clock
         self._log = log
         self._kept: set[asyncio.Future[None]] = set()
+        self._untold: set[asyncio.Task[None]] = set()
         self._telling: dict[int, int] = {}
         """Messages with reports that are not yet on disk, and how many."""
         self.delivered = 0
@@ -101,10 +106,25 @@ class Settler:
     async def tell(self, number: int, envelope: Envelope, happened: Happened) -> None:
         """Have the reports on disk that are due, and only then `keep` what they are about.
 
-        So a crash in between makes a report twice, but never loses one.
+        So a crash in between makes a report twice, but never loses one. What the disk does not take now is told later;
+        nobody waits for that.
         """
         self._telling[number] = self._telling.get(number, 0) + 1
-        await self._report(number, envelope, happened)  # cancelled only when all ends: nothing is kept then
+        untold = await self._report(number, envelope, happened)  # cancelled only when all ends: nothing is kept then
+        if untold:
+            task = tasks.start(self._tell_later(number, envelope, untold), "report once more")
+            self._untold.add(task)
+            task.add_done_callback(self._untold.discard)
+        else:
+            self._told(number, envelope)
+
+    async def _tell_later(self, number: int, envelope: Envelope, untold: Happened) -> None:
+        while untold:
+            await asyncio.sleep(TELL_AGAIN_SECONDS)
+            untold = await self._report(number, envelope, untold)
+        self._told(number, envelope)
+
+    def _told(self, number: int, envelope: Envelope) -> None:
         left = self._telling.pop(number) - 1
         if left:
             self._telling[number] = left
@@ -133,6 +153,13 @@ class Settler:
                 self._log.error("message.not_kept", message=number, reason=str(fault))
 
         future.add_done_callback(done)
+
+    async def end(self) -> None:
+        """As `flush`; what could not be told is told after the next start, for the message is as it was before."""
+        for task in self._untold:
+            task.cancel()
+        await asyncio.gather(*self._untold, return_exceptions=True)
+        await self.flush()
 
     async def flush(self) -> None:
         """Until all that was begun is on disk."""
