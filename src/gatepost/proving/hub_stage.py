@@ -119,8 +119,8 @@ class HubService(Gatepost):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         deadline = time.monotonic() + READY_SECONDS
-        while any(Path(f"/proc/{child}/fd").exists() for child in children) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)  # until their sockets are closed: not ours to reap
+        while any(map(_has_files, children)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def kill_supervisor(self) -> None:
         """kill -9 of the supervisor alone: its children see that, finish what is under way, and end."""
@@ -178,6 +178,13 @@ def _mount(folder: Path, mebibytes: int) -> str:
         return "ext4"
     image.unlink()
     return "tmpfs" if _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)) else ""
+
+
+def _has_files(pid: int) -> bool:
+    """Whether the process has its sockets still; not whether it is there: it is not ours to reap."""
+    with suppress(OSError):
+        return any(Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def _run(*command: str) -> bool:

@@ -60,6 +60,8 @@ SUSPENDED_FACT = "suspended"
 KEEP_SECONDS = 5.0
 """Between two times that the list of unhealthy servers is written, where it has changed."""
 TICK_SECONDS = 1.0
+CLOCK_SET_SECONDS = 5.0
+"""The wall's clock was set when it has gone so much more or less than time has."""
 FIRST_VIEW_SECONDS = 3.0
 """A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
 VERBS = frozenset(
@@ -81,7 +83,9 @@ class _Suspended(msgspec.Struct):
     connector: str
 
 
-async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> Hub:
+async def open_hub(
+    configuration: Configuration, log: FilteringBoundLogger, clock: Callable[[], float] = time.time
+) -> Hub:
     """A hub that transports mail. Raises `SpoolInUse`, `SpoolDamaged`, OSError, `ssl.SSLError`, ValueError.
 
     A missing directory or registry is no fault here: it is logged, and mail waits until it comes.
@@ -104,7 +108,7 @@ async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> H
     registry = watch_registry(front_end, loop)
     registry.start()
     await registry.first_view(FIRST_VIEW_SECONDS)
-    hub = Hub(configuration, spool, directory, registry, log)
+    hub = Hub(configuration, spool, directory, registry, log, clock)
     await hub.start()
     return hub
 
@@ -174,6 +178,8 @@ class Hub:
         self._kept_unhealthy: list[UnhealthyServer] = []
         self._kept_at = 0.0
         self._metered_at = 0.0
+        self._ahead = 0.0
+        """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -197,6 +203,7 @@ class Hub:
         self._dispatcher.start()
         threshold = self._configuration.server.transport.poison_threshold
         self._loading = tasks.start(self._rerouting.load(self._spool.messages(), threshold), "load the spool")
+        self._ahead = self._clock() - self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
@@ -327,6 +334,7 @@ class Hub:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         now = self._clock()
+        self._notice_clock(now)
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
         if abs(now - self._kept_at) >= KEEP_SECONDS:
             self._kept_at = now
@@ -335,6 +343,16 @@ class Hub:
             self._metered_at = self._loop.time()
             waiting = self.queues.get(SUBMISSION)
             self.intake.meter(len(waiting) if waiting is not None else 0)
+
+    def _notice_clock(self, now: float) -> None:
+        """Waiting is measured by the wall's clock, since it outlives the process; when that is set, waiting is not
+        longer or shorter for it. Messages' ages are: they go by the dates that others read."""
+        ahead = now - self._loop.time()
+        step, self._ahead = ahead - self._ahead, ahead
+        if abs(step) >= CLOCK_SET_SECONDS:
+            self._log.warning("clock.set", seconds=round(step, 1))
+            self.queues.shift(step)
+            self._dispatcher.wake()
 
     def _pressure_changed(self, now: Pressure) -> None:
         causes = {cause: stage.name.lower() for cause, stage in self._spool.causes().items()}
