@@ -230,7 +230,7 @@ async def test_many_messages_get_more_connections_up_to_the_limit(stage: Stage) 
     for number in range(1000):
         stage.queue(number)
     await stage.until(lambda: stage.connects == 20)
-    assert stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE  # type: ignore[union-attr]
+    await stage.until(lambda: stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE)  # type: ignore[union-attr]
     gate.set()
     await stage.until(lambda: len(stage.spool.removed) == 1000)
     assert stage.connects == 20
