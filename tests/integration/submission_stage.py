@@ -90,11 +90,11 @@ def submission_dovecot(servers: Servers, name: str, sink: SmtpSink) -> Dovecot:
         missing(error)
 
 
-def new_sink(servers: Servers, name: str) -> SmtpSink:
-    """A sink; not started."""
+def new_sink(servers: Servers, name: str, *options: str) -> SmtpSink:
+    """A sink, perhaps with more options; not started."""
     address = servers.address()
     try:
-        return SmtpSink(servers.scratch / _directory(name, address), address, free_ports(address, 1)[0], name)
+        return SmtpSink(servers.scratch / _directory(name, address), address, free_ports(address, 1)[0], name, options)
     except ServerMissing as error:
         missing(error)
 

@@ -89,7 +89,7 @@ def test_a_stopped_holder_is_replaced_and_does_nothing_when_it_goes_on(stage: St
     assert stopped is not None
     stopped.signal(signal.SIGSTOP)
     stage.kill("A")
-    stage.wait_active("B", 2, seconds=5.0 + FAILOVER_SECONDS + 3.0)
+    stage.wait_active("B", 2, seconds=5.0 + FAILOVER_SECONDS + 20.0)
     stopped.signal(signal.SIGCONT)
     until(lambda: stopped.events("manager.lease_lost"), f"the end of its lease\n{stage.logs()}")
     time.sleep(1.5)  # a second or two in which it could do harm

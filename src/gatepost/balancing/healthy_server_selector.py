@@ -202,6 +202,13 @@ class HealthyServerSelector:
         self._ramp.ended(key)
         return self._list.pop(key, None) is not None
 
+    def expedite(self, targets: Iterable[Target], now: float) -> None:
+        """An operator's retry: an attempt at each of them that is on the list is due now. One under way is that."""
+        for target in targets:
+            server = self._list.get(target.key)
+            if server is not None and target.key not in self._leases:
+                server.last_retry = now - retry_interval(self._settings, server.retries)
+
     def next_due(self, targets: Sequence[Target], now: float) -> float | None:
         """When the first of `targets` may be tried: `now` or earlier if one may be already, None if there are none."""
         return min((self._may_be_tried(target.key, now) for target in targets), default=None)

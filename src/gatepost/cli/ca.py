@@ -1,4 +1,4 @@
-"""`gatepost ca`: the organization's own CA, by which front ends know each other (SPEC C11)."""
+"""`gatepost ca`: the organization's own CA, by which front ends, hubs and edges know each other (SPEC C11, T1)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from gatepost.peers.ca import (
 
 AUTHORITY = "organization-ca"
 """Name of the CA's two files, without `.crt` and `.key`."""
+HOLDERS = frozenset({Role.CLIENT_ACCESS, Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
+"""Who is given a certificate."""
 MAX_FILE_BYTES = 1 << 20
 """Of a certificate or key file that is read; real ones have a few kB."""
 
@@ -48,9 +50,9 @@ days_option = click.option(
 
 @click.group("ca")
 def command() -> None:
-    """The organization's own CA: front ends know each other by its certificates.
+    """The organization's own CA: front ends, hubs and edges know each other by its certificates.
 
-    Keep its folder on one machine, best one that is no front end: whoever has the CA's key can be any front end.
+    Keep its folder on one machine, best one that is none of these: whoever has the CA's key can be any of them.
     """
 
 
@@ -63,7 +65,7 @@ def init(directory: Path, name: str, domains: tuple[str, ...]) -> None:
     certificate, key = _files(directory, AUTHORITY)
     for file in (certificate, key):
         if file.exists():
-            raise click.ClickException(f"{file} is there already: a new CA would make every front end a stranger")
+            raise click.ClickException(f"{file} is there already: a new CA would make every server a stranger")
     try:
         pair = make_authority(name, datetime.now(UTC), domains)
     except ValueError as error:
@@ -84,9 +86,9 @@ def init(directory: Path, name: str, domains: tuple[str, ...]) -> None:
 @days_option
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def issue(server: str, config: str, authority: Path, out: Path | None, days: int, *, force: bool) -> None:
-    """Make the certificate by which other front ends know SERVER, with a new key.
+    """Make the certificate by which the organization's other servers know SERVER, with a new key.
 
-    SERVER is a client access server of the organization in the configuration file.
+    SERVER is a front end, hub or edge of the organization in the configuration file.
     """
     certificate, key = _files(out or authority, f"{_file_word(server)}-peer")
     for file in (certificate, key):
@@ -154,7 +156,7 @@ def _make(
     name: str, config: str, directory: Path, files: tuple[Path, Path], days: int, renewed: Certificate | None
 ) -> None:
     """Sign, write what is new, say what is to be done with it."""
-    server = _front_end(_organization(config), name)
+    server = _holder(_organization(config), name)
     certificate, key = files
     try:
         pair = _authority(directory).issue(server, datetime.now(UTC), days, renewed)
@@ -172,7 +174,7 @@ def _make(
     click.echo(f'    peer_certificate = "{certificate.name}"        # each with its path')
     click.echo(f'    peer_private_key = "{key.name}"')
     click.echo(f'    organization_ca = "{AUTHORITY}.crt"\n')
-    if server.peer_endpoint is None:
+    if server.peer_endpoint is None and Role.CLIENT_ACCESS in server.roles:
         click.echo(f"To take requests of other front ends {name} also needs, in the organization:\n")
         click.echo(f"    [servers.{name}.endpoints]\n    peer = {{}}        # port 444\n")
     click.echo("Then reload it: kill -HUP, or systemctl reload gatepost.")
@@ -198,12 +200,13 @@ def _organization(config: str) -> Organization:
     return loaded.organization
 
 
-def _front_end(organization: Organization, name: str) -> Server:
-    names = [server.name for server in organization.servers.values() if Role.CLIENT_ACCESS in server.roles]
+def _holder(organization: Organization, name: str) -> Server:
+    """A server that may have a certificate. Raises `UnknownName`."""
+    names = [server.name for server in organization.servers.values() if not server.roles.isdisjoint(HOLDERS)]
     if name in names:
         return organization.servers[name]
-    what = "is not a client access server" if name in organization.servers else "is not a server"
-    raise UnknownName(f"{name} {what} of the organization; front ends are: {', '.join(sorted(names)) or 'none'}")
+    what = "is no front end, hub or edge" if name in organization.servers else "is not a server"
+    raise UnknownName(f"{name} {what} of the organization; those are: {', '.join(sorted(names)) or 'none'}")
 
 
 def _file_word(server: str) -> str:

@@ -67,7 +67,7 @@ def command(*, tour: bool, as_json: bool, directory: Path | None, built_in: bool
 
 
 def _tour(fleet: Fleet, begun: float, *, as_json: bool) -> int:
-    from gatepost.lab import steps_active_manager, steps_client_access, steps_running, steps_sign_in, tour
+    from gatepost.lab import steps_active_manager, steps_client_access, steps_mail, steps_running, steps_sign_in, tour
 
     def say(text: str) -> None:
         if not as_json:
@@ -75,7 +75,7 @@ def _tour(fleet: Fleet, begun: float, *, as_json: bool) -> int:
 
     for note in fleet.ports.notes:
         say(note)
-    parts = (steps_sign_in, steps_client_access, steps_active_manager, steps_running)
+    parts = (steps_sign_in, steps_client_access, steps_active_manager, steps_mail, steps_running)
     results = tour.take(fleet, [step for part in parts for step in part.steps()], say)
     fleet.stop()
     results.append(tour.nothing_left(fleet, say))

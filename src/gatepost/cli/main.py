@@ -22,7 +22,7 @@ COMMANDS = {
     "queue": "Show the mail that waits; hold it, try it now, send it elsewhere, delete it.",
     "sessions": "Show the clients that are connected, and end their sessions.",
     "explain": "Say where a user would be sent, and by which rules.",
-    "ca": "Make the certificates by which front ends know each other.",
+    "ca": "Make the certificates by which front ends, hubs and edges know each other.",
     "shell": "The management shell: the source system's commands, such as Set-OwaVirtualDirectory.",
     "server": "Show the servers; drain one for maintenance.",
     "virtual-directory": "Show and change the paths that servers serve over HTTP.",

@@ -72,7 +72,7 @@ def build_peer_keys(
     if chain is None or key is None or ca is None:
         return None
     if server is not None:
-        _judge_peer_certificate(named, chain[1][0], PeerTrust(ca[0], servers, own_name=""), server, files)
+        _judge_peer_certificate(named, chain[1][0], PeerTrust(ca[0], servers, "", server.roles), server, files)
     return PeerKeys(chain[0], key, ca[0])
 
 

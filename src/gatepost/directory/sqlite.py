@@ -41,6 +41,8 @@ SCHEMA = Schema(
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX addresses_of_user ON addresses (user);
         """,
+        # Submission has come to the protocols: who had all of them keeps all.
+        "UPDATE users SET protocols = 'imap pop3 https submission' WHERE protocols = 'imap pop3 https';",
     ),
     made_by="gatepost user add",
 )

@@ -45,6 +45,13 @@ def imap_read(client: imaplib.IMAP4) -> str:
     return match[1].decode() if match else ""
 
 
+def imap_messages(client: imaplib.IMAP4) -> list[bytes]:
+    """All messages of INBOX as they are now."""
+    client.select("INBOX", readonly=True)
+    _, found = client.fetch("1:*", "(BODY.PEEK[])")
+    return [part[1] for part in found if isinstance(part, tuple)]
+
+
 def imap_server(client: imaplib.IMAP4) -> str:
     """The mailbox server that answers at this moment: by its ID, or by the message where it has none.
 

@@ -7,6 +7,7 @@
     EX10-02  127.0.1.21          EX03-01  127.0.2.31
     user1: DB01, user5: EX10-02  user2: DB02, user6: EX03-01   user3: DB03, user4: EX10-01
     user7: DB04, user8: DB05
+    HUB-01 HUB-02: see `hubs`
 
 MBX-04 and MBX-05 share one mail directory, as two servers before replicated storage do: what DB04 and DB05 hold is the
 same at both, one of them active at a time. CAS-01 and CAS-02 run the active manager. The copies of the other databases
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gatepost.lab import hubs
 from gatepost.lab.servers.gatepost import LabUser
 from gatepost.lab.servers.ports import MailPorts
 from gatepost.lab.servers.process import can_listen, free_ports
@@ -116,6 +118,8 @@ class Ports:
     front: dict[str, dict[str, int]] = field(default_factory=dict)
     mail: dict[str, MailPorts] = field(default_factory=dict)
     web: dict[str, int] = field(default_factory=dict)
+    hubs: dict[str, dict[str, int]] = field(default_factory=dict)
+    lmtp: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -133,10 +137,15 @@ def choose_ports(*, root: bool, can: Callable[[str, int], bool] = can_listen) ->
         return other
 
     for server, (_, address) in FRONT_ENDS.items():
-        ports.front[server] = {name: choose(server, address, port) for name, port in FRONT_PORTS.items()}
+        wanted = FRONT_PORTS | (hubs.HUB_PORTS if server in hubs.MAIL_FRONT_ENDS else {})
+        ports.front[server] = {name: choose(server, address, port) for name, port in wanted.items()}
+    for server, (_, address) in hubs.HUBS.items():
+        ports.hubs[server] = {name: choose(server, address, port) for name, port in hubs.HUB_PORTS.items()}
     for server, (_, address) in MAILBOX_SERVERS.items():
         if server not in WEB_ONLY:
             ports.mail[server] = MailPorts(*(choose(server, address, port) for port in MailPorts()))
+            if server not in VERSIONS:
+                ports.lmtp[server] = choose(server, address, hubs.LMTP_PORT)
         ports.web[server] = choose(server, address, FRONT_PORTS["https"])
     ports.notes += [_note(machine, found) for machine, found in replaced.items()]
     return ports
@@ -166,6 +175,7 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
             "endpoints": _mailbox_endpoints(name, ports, builtin=builtin),
             "sign_in": _sign_in(name, secrets, builtin=builtin),
         }
+    servers |= hubs.servers(ports.hubs, DOMAIN)
     return {
         "organization": {"name": "contoso", "edition": "rtm", "accepted_domains": [DOMAIN]},
         "sites": {
@@ -178,6 +188,8 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
             name: {"copies": [{"server": server, "preference": n} for n, server in enumerate(copies, 1)]}
             for name, copies in COPIES.items()
         },
+        "receive_connectors": hubs.receive_connectors(ports.hubs),
+        "send_connectors": hubs.send_connectors(),
         "arrays": {"asia": {"site": "asia", "fqdn": ARRAY_NAME, "members": list(ARRAY)}},
         "virtual_directories": [
             *(_virtual_directory(name, word, ports) for name in ports.web for word in WEB_SERVICES[version(name)]),
@@ -187,7 +199,7 @@ def organization(ports: Ports, secrets: Path, *, builtin: bool) -> Table:
 
 
 def _mailbox_endpoints(name: str, ports: Ports, *, builtin: bool) -> dict[str, Table]:
-    web = {"https": {"port": ports.web[name]}}
+    web: dict[str, Table] = {"https": {"port": ports.web[name]}}
     if name in WEB_ONLY:
         return web
     mail = ports.mail[name]
@@ -208,6 +220,9 @@ def _mailbox_endpoints(name: str, ports: Ports, *, builtin: bool) -> dict[str, T
             "imap": clear["imap"] | {"tls": tls, "client_address": "id"},
             "pop3": clear["pop3"] | {"tls": tls, "client_address": "xclient"},
         }
+    if name in ports.lmtp:
+        web["lmtp"] = {"port": ports.lmtp[name], "tls": "clear"}
+        web["submission"] = hubs.submission_endpoint(ports.hubs, DOMAIN)
     return endpoints | web
 
 

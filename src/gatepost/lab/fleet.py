@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Self
 
 from gatepost.configuration.load import load_organization
-from gatepost.lab import figure
+from gatepost.lab import figure, hubs
 from gatepost.lab.greeting import greeting_message
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.dovecot import Dovecot, MasterUser
 from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users
 from gatepost.lab.servers.mailbox_web import MailboxWeb
 from gatepost.lab.servers.pki import CertificateAuthority
+from gatepost.lab.servers.ports import MailPorts
 from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 from gatepost.peers.ca import CERTIFICATE_DAYS, Authority, make_authority
@@ -34,14 +35,15 @@ WORKER_ACCOUNT = "nobody"
 class BuiltinMailboxServer(ServerProcess):
     """The lab's own mailbox server (`lab/mailbox_server.py`)."""
 
-    def __init__(self, directory: Path, name: str, address: str, imap: int, pop3: int, known: Table) -> None:
-        """`known`: accounts, master, master_password. Raises `ServerMissing` without Twisted."""
+    def __init__(self, directory: Path, name: str, address: str, ports: MailPorts, lmtp: int, known: Table) -> None:
+        """`lmtp`: 0 where no mail comes. `known`: accounts, master, master_password. Raises `ServerMissing` without Twisted."""
         if find_spec("twisted") is None:
             raise ServerMissing("No mailbox server (neither Dovecot nor, for the lab's own, Twisted)", dovecot.PACKAGES)
         directory.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "gatepost.lab.mailbox_server", "--name", name, "--address", address]
-        argv += ["--imap", str(imap), "--pop3", str(pop3)]
-        super().__init__(name, argv, directory, [(address, imap), (address, pop3)])
+        argv += ["--imap", str(ports.imap), "--pop3", str(ports.pop3), "--lmtp", str(lmtp)]
+        ready = [port for port in (ports.imap, ports.pop3, lmtp) if port]
+        super().__init__(name, argv, directory, [(address, port) for port in ready])
         self.input = directory / "accounts.json"
         self.input.touch(mode=0o600)
         self.input.write_text(json.dumps(known))
@@ -60,7 +62,7 @@ def python_is_public() -> bool:
 class Variant:
     """What a fleet may have in another way than the lab."""
 
-    servers: Collection[str] = (*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS)
+    servers: Collection[str] = (*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS, *hubs.HUBS)
     """Who is there; databases, paths and arrays of others are left out as well."""
     users: Sequence[LabUser] = figure.USERS
     limits: Table = field(default_factory=dict)
@@ -72,6 +74,8 @@ class Variant:
 
 def _only(tables: Table, servers: Collection[str]) -> Table:
     """The organization of these servers alone: one that never runs would look like one that has failed."""
+    if set(hubs.HUBS).isdisjoint(servers):
+        tables = hubs.without(tables)
     databases = {
         name: table
         for name, table in tables["databases"].items()
@@ -103,11 +107,14 @@ class Fleet:
         self.front_ends: dict[str, Gatepost] = {}
         self.mailbox_servers: dict[str, ServerProcess] = {}
         self.web_servers: dict[str, MailboxWeb] = {}
+        self.hubs: dict[str, Gatepost] = {}
+        self.has_hubs = not set(hubs.HUBS).isdisjoint(self.variant.servers)
 
     @property
     def processes(self) -> list[ServerProcess]:
         """All of them, in the order to start."""
-        return [*self.mailbox_servers.values(), *self.web_servers.values(), *self.front_ends.values()]
+        back = [*self.mailbox_servers.values(), *self.web_servers.values()]
+        return [*back, *self.hubs.values(), *self.front_ends.values()]
 
     def start(self) -> None:
         """Write, start and wait for everything. Raises `ServerMissing`, `ServerNotStarted`, `CommandFailed`."""
@@ -118,6 +125,8 @@ class Fleet:
             self.mailbox_servers[name] = self._mailbox_server(name)
         for name in self._started(self.ports.web):
             self.web_servers[name] = self._web_server(name)
+        for name in self._started(hubs.HUBS):
+            self.hubs[name] = self._hub(name)
         for name in self._started(figure.FRONT_ENDS):
             self.front_ends[name] = self._front_end(name)
         back = [*self.mailbox_servers.values(), *self.web_servers.values()]
@@ -126,7 +135,7 @@ class Fleet:
         import_users(self.configuration, self.variant.users, self.directory)
         self.command("database", "list")  # makes each database active on its first copy
         self._hand_over_state()
-        for front in self.front_ends.values():
+        for front in (*self.hubs.values(), *self.front_ends.values()):
             front.start()
         for server in self.processes:
             server.wait_ready()
@@ -147,7 +156,7 @@ class Fleet:
         """Write `gatepost.toml`, `organization.toml`, certificates and secrets."""
         names = ["mail." + figure.DOMAIN, "autodiscover." + figure.DOMAIN]
         names += [figure.external_name(site) for site, facing in figure.SITES.items() if facing]
-        names += [figure.ARRAY_NAME, *(figure.fqdn(name) for name in figure.FRONT_ENDS)]
+        names += [figure.ARRAY_NAME, *(figure.fqdn(name) for name in (*figure.FRONT_ENDS, *hubs.HUBS))]
         self.authority.issue("front", *names, *(address for _, address in figure.FRONT_ENDS.values()))
         hidden = self.directory / "secrets"
         hidden.mkdir(mode=0o700)
@@ -159,6 +168,9 @@ class Fleet:
         front["limits"] |= self.variant.limits
         self._without_manager.write_text(toml_text({"front_end": front}))
         self.configuration.write_text(toml_text({"front_end": front | {"manager": self.variant.manager}}))
+        for name in self._started(hubs.HUBS):
+            transport = {"server": name, "transport": {"spool": f"state/spool-{name.lower()}"}}
+            (self.directory / f"{name.lower()}.toml").write_text(toml_text({"front_end": front | transport}))
         tables = _only(figure.organization(self.ports, hidden, builtin=self.builtin), self.variant.servers)
         organization = self.directory / "organization.toml"
         organization.write_text(toml_text(tables))
@@ -172,7 +184,7 @@ class Fleet:
         pair = make_authority(figure.DOMAIN, now)
         authority = Authority.load(pair)
         pairs = {"organization/organization-ca": pair}
-        for name in self._started(figure.FRONT_ENDS):
+        for name in self._started([*figure.FRONT_ENDS, *hubs.HUBS]):
             server = organization.servers[name]
             pairs[f"peers/{name.lower()}-peer"] = authority.issue(server, now, CERTIFICATE_DAYS)
         for path, made in pairs.items():
@@ -207,7 +219,7 @@ class Fleet:
         if self.builtin:
             master = {"master": self.master.name, "master_password": self.master.password}
             known = {"accounts": accounts, **master}
-            return BuiltinMailboxServer(directory, name, address, ports.imap, ports.pop3, known)
+            return BuiltinMailboxServer(directory, name, address, ports, self._lmtp(name), known)
         certificate = self.authority.issue(name.lower(), figure.fqdn(name), address)
         shared = self.directory / "shared-mail" if name in figure.SHARING else None
         server = Dovecot(
@@ -220,11 +232,21 @@ class Fleet:
             name=name,
             mail=shared,
             extra=self.variant.mailbox_settings,
+            lmtp=self._lmtp(name),
         )
         if name != figure.SHARING[-1]:  # whose mail is there already
             for user in accounts:
                 server.deliver(user, greeting_message(user, name if shared is None else "shared"))
         return server
+
+    def _lmtp(self, name: str) -> int:
+        """The port where hubs deliver; 0 where there are none."""
+        return self.ports.lmtp.get(name, 0) if self.has_hubs else 0
+
+    def _hub(self, name: str) -> Gatepost:
+        _, address = hubs.HUBS[name]
+        addresses = {endpoint: (address, port) for endpoint, port in self.ports.hubs[name].items()}
+        return Gatepost(name, self.directory / name.lower(), self.directory / f"{name.lower()}.toml", addresses)
 
     def _web_server(self, name: str) -> MailboxWeb:
         site, address = figure.MAILBOX_SERVERS[name]
@@ -242,7 +264,10 @@ class Fleet:
 
     def _front_end(self, name: str) -> Gatepost:
         _, address = figure.FRONT_ENDS[name]
-        addresses = {endpoint: (address, port) for endpoint, port in self.ports.front[name].items()}
+        ports = {
+            key: port for key, port in self.ports.front[name].items() if self.has_hubs or key not in hubs.HUB_PORTS
+        }
+        addresses = {endpoint: (address, port) for endpoint, port in ports.items()}
         configuration = self.configuration if name in figure.MANAGERS else self._without_manager
         front = Gatepost(name, self.directory / name.lower(), configuration, addresses)
         front.argv += ["--server", name]

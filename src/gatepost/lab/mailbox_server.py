@@ -1,4 +1,6 @@
-"""The lab's own mailbox server, for machines without Dovecot: IMAP and POP3 by Twisted's mail servers, one message.
+"""The lab's own mailbox server, for machines without Dovecot: IMAP and POP3 by Twisted's mail servers, and LMTP.
+
+Each mailbox has one message, and what is delivered, until the process ends.
 
 A process of its own: `python -m gatepost.lab.mailbox_server --name MBX-01 …`, with the accounts as JSON on standard
 input. It knows enough to show the front door at work (sign-in by master user, SELECT, FETCH, STAT, RETR), in clear on
@@ -20,6 +22,7 @@ from twisted.mail import imap4, pop3
 from zope.interface import implementer
 
 from gatepost.lab.greeting import greeting_message
+from gatepost.lab.mailbox_lmtp import LmtpFactory
 
 SEPARATOR = b"*"
 UID_VALIDITY = 1
@@ -49,15 +52,16 @@ class Passwords:
 
 @implementer(imap4.IMessage)
 class Message:
-    """One message without parts."""
+    """One message without parts. `uid` is its number too: none ever goes."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, uid: int) -> None:
         self.data = data
+        self._uid = uid
         self.headers = BytesHeaderParser().parsebytes(data)
 
     def getUID(self) -> int:
         """Its unique id."""
-        return 1
+        return self._uid
 
     def getFlags(self) -> list[str]:
         """None are kept."""
@@ -91,34 +95,34 @@ class Message:
 
 @implementer(imap4.IMailbox)
 class Inbox:
-    """A mailbox with one message that nobody changes."""
+    """A mailbox that clients do not change."""
 
-    def __init__(self, message: Message) -> None:
-        self.message = message
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
 
     def getUIDValidity(self) -> int:
         """Always the same."""
         return UID_VALIDITY
 
     def getUIDNext(self) -> int:
-        """After the one message."""
-        return 2
+        """After the last message."""
+        return len(self._messages) + 1
 
     def getUID(self, message: int) -> int:
         """Numbers and ids are equal."""
         return message
 
     def getMessageCount(self) -> int:
-        """One."""
-        return 1
+        """All that are there."""
+        return len(self._messages)
 
     def getRecentCount(self) -> int:
         """None."""
         return 0
 
     def getUnseenCount(self) -> int:
-        """The one message."""
-        return 1
+        """All of them."""
+        return len(self._messages)
 
     def isWriteable(self) -> bool:
         """No."""
@@ -137,9 +141,9 @@ class Inbox:
         return defer.succeed(imap4.statusRequestHelper(self, names))
 
     def fetch(self, messages: Any, uid: bool) -> list[tuple[int, Message]]:  # noqa: ARG002
-        """The message, if asked for."""
-        messages.last = 1
-        return [(1, self.message)] if 1 in messages else []
+        """The messages asked for."""
+        messages.last = len(self._messages)
+        return [(n, message) for n, message in enumerate(self._messages, 1) if n in messages]
 
     def addListener(self, listener: Any) -> None:
         """Nothing ever changes."""
@@ -153,30 +157,29 @@ class Inbox:
 
 @implementer(pop3.IMailbox)
 class Drop:
-    """The same message for POP3."""
+    """The same messages for POP3."""
 
-    def __init__(self, message: Message) -> None:
-        self._message = message
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = list(messages)
 
     def listMessages(self, index: int | None = None) -> Any:
         """Sizes; ValueError for a message that is not there."""
         if index is None:
-            return [self._message.getSize()]
-        if index != 0:
-            raise ValueError(index)
-        return self._message.getSize()
+            return [message.getSize() for message in self._messages]
+        return self._at(index).getSize()
 
     def getMessage(self, index: int) -> io.BytesIO:
         """The message; ValueError as above."""
-        if index != 0:
-            raise ValueError(index)
-        return io.BytesIO(self._message.data)
+        return io.BytesIO(self._at(index).data)
 
     def getUidl(self, index: int) -> bytes:
         """Its unique id."""
-        if index != 0:
+        return str(self._at(index).getUID()).encode()
+
+    def _at(self, index: int) -> Message:
+        if not 0 <= index < len(self._messages):
             raise ValueError(index)
-        return b"1"
+        return self._messages[index]
 
     def deleteMessage(self, index: int) -> None:
         """Accepted and forgotten."""
@@ -194,15 +197,27 @@ class Realm:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._mailboxes: dict[str, list[Message]] = {}
+
+    def messages(self, user: str) -> list[Message]:
+        """What is in a mailbox."""
+        if user not in self._mailboxes:
+            self._mailboxes[user] = [Message(greeting_message(user, self._name), 1)]
+        return self._mailboxes[user]
+
+    def deliver(self, user: str, content: bytes) -> None:
+        """Put a message into a mailbox."""
+        found = self.messages(user)
+        found.append(Message(content, len(found) + 1))
 
     def requestAvatar(self, user: bytes, mind: Any, *interfaces: Any) -> tuple[Any, Any, Any]:  # noqa: ARG002
         """An IMAP account or a POP3 drop."""
-        message = Message(greeting_message(user.decode(), self._name))
+        messages = self.messages(user.decode())
         if imap4.IAccount in interfaces:
             account = imap4.MemoryAccount(user)
-            account.addMailbox("INBOX", Inbox(message))
+            account.addMailbox("INBOX", Inbox(messages))
             return imap4.IAccount, account, lambda: None
-        return pop3.IMailbox, Drop(message), lambda: None
+        return pop3.IMailbox, Drop(messages), lambda: None
 
 
 class ImapFactory(protocol.ServerFactory):
@@ -238,15 +253,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The lab's own mailbox server.")
     for option in ("--name", "--address"):
         parser.add_argument(option, required=True)
-    for option in ("--imap", "--pop3"):
+    for option in ("--imap", "--pop3", "--lmtp"):
         parser.add_argument(option, type=int, required=True)
     given = parser.parse_args()
     known = json.load(sys.stdin)
     passwords = Passwords(known["accounts"], known["master"], known["master_password"])
-    entrance = portal.Portal(Realm(given.name), [passwords])
+    realm = Realm(given.name)
+    entrance = portal.Portal(realm, [passwords])
     listen = reactor.listenTCP
     listen(given.imap, ImapFactory(entrance), interface=given.address)
     listen(given.pop3, Pop3Factory(entrance), interface=given.address)
+    if given.lmtp:
+        accounts = known["accounts"]
+        listen(given.lmtp, LmtpFactory(given.name, accounts.__contains__, realm.deliver), interface=given.address)
     reactor.run()
 
 

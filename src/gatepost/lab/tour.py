@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import imaplib
 import poplib
+import smtplib
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ STEP_FAULTS = (
     ServerNotStarted,
     imaplib.IMAP4.error,
     poplib.error_proto,
+    smtplib.SMTPException,
     http.client.HTTPException,
 )
 """What makes a step fail; anything else is a bug of the tour and ends it."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gatepost.shell.errors import LanguageError, ShellError
-from gatepost.shell.syntax import Command, Comparison, Named, Positional, Scalar, Value
+from gatepost.shell.parser import parse_filter
+from gatepost.shell.syntax import Command, Comparison, Conditions, Named, Positional, Scalar, Value
 
 
 class Kind(Enum):
@@ -19,7 +20,8 @@ class Kind(Enum):
     FLAG = "$true or $false"
     SWITCH = "nothing"
     NUMBER = "a whole number"
-    BLOCK = "a comparison in { }"
+    BLOCK = 'a comparison in { }, such as { $_.Server -eq "CAS-01" }'
+    FILTER = 'comparisons joined by -and, in { } or in quotes, such as { Status -eq "Retry" }'
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Changes:
         return tuple(text for text in (*old, *added) if text.casefold() not in gone)
 
 
-Bindable = str | bool | int | None | tuple[str, ...] | Changes | Comparison
+Bindable = str | bool | int | None | tuple[str, ...] | Changes | Comparison | Conditions
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,11 @@ class Bound:
         """A number; None when it was not given."""
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def conditions(self, name: str) -> tuple[Comparison, ...]:
+        """A filter's comparisons; empty when it was not given."""
+        value = self.values.get(name)
+        return value.comparisons if isinstance(value, Conditions) else ()
 
     def changes(self, name: str) -> Changes | None:
         """Changes of a list; None when it was not given."""
@@ -250,6 +257,12 @@ def _block(value: Value) -> Bindable:
     return value if isinstance(value, Comparison) else None
 
 
+def _filter(value: Value) -> Bindable:
+    if isinstance(value, str):
+        return parse_filter(value)
+    return value if isinstance(value, Conditions) else None
+
+
 _CONVERTERS = {
     Kind.TEXT: _text,
     Kind.TEXTS: _texts,
@@ -258,6 +271,7 @@ _CONVERTERS = {
     Kind.SWITCH: _flag,
     Kind.NUMBER: _number,
     Kind.BLOCK: _block,
+    Kind.FILTER: _filter,
 }
 
 MAX_DIGITS = 9

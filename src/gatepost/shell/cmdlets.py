@@ -9,7 +9,9 @@ from gatepost.shell.cmdlet import Cmdlets
 from gatepost.shell.database_cmdlets import database_cmdlets
 from gatepost.shell.directory_cmdlets import directory_cmdlets
 from gatepost.shell.mailbox_cmdlets import mailbox_cmdlets
+from gatepost.shell.message_cmdlets import message_cmdlets
 from gatepost.shell.objects import ALIASES, object_cmdlets
+from gatepost.shell.queue_cmdlets import queue_cmdlets
 from gatepost.shell.receive_connector_cmdlets import receive_connector_cmdlets
 from gatepost.shell.send_connector_cmdlets import send_connector_cmdlets
 from gatepost.shell.server_cmdlets import server_cmdlets
@@ -29,6 +31,8 @@ def all_cmdlets() -> Cmdlets:
         *receive_connector_cmdlets(),
         *send_connector_cmdlets(),
         *transport_cmdlets(),
+        *queue_cmdlets(),
+        *message_cmdlets(),
         *object_cmdlets(all_cmdlets),
     ]
     return Cmdlets(found, ALIASES | TRANSPORT_ALIASES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import ge, gt, le, lt
 
 from gatepost.shell.binding import Kind, Parameter
 from gatepost.shell.cmdlet import Cmdlet, Cmdlets, Invocation, Output
@@ -153,7 +154,30 @@ def _text(value: Cell) -> str:
     return "" if value is None else str(value)
 
 
-_FITS: dict[str, Callable[[Cell, Scalar], bool]] = {"eq": _equal, "in": _equal, "like": _like, "match": _match}
+def _order(compare: Callable[[float, float], bool]) -> Callable[[Cell, Scalar], bool]:
+    def fits(cell: Cell, value: Scalar) -> bool:
+        try:
+            wanted = float(_text(value))
+        except ValueError as fault:
+            raise ShellError(f"{_text(value)!r} is no number, and only numbers have an order here") from fault
+        try:
+            return compare(float(_text(cell)), wanted)
+        except ValueError:
+            return False
+
+    return fits
+
+
+_FITS: dict[str, Callable[[Cell, Scalar], bool]] = {
+    "eq": _equal,
+    "in": _equal,
+    "like": _like,
+    "match": _match,
+    "gt": _order(gt),
+    "ge": _order(ge),
+    "lt": _order(lt),
+    "le": _order(le),
+}
 
 
 def _commands(invocation: Invocation, cmdlets: Cmdlets) -> Iterator[Output]:

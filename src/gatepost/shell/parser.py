@@ -14,7 +14,7 @@ from gatepost.shell.quoting import (
     read_name,
     read_single,
 )
-from gatepost.shell.syntax import Command, Comparison, Named, Positional, Scalar, Statement, Value
+from gatepost.shell.syntax import Command, Comparison, Conditions, Named, Positional, Scalar, Statement, Value
 
 MAX_CHARACTERS = 256 * 1024
 """Of one text. A script that sets ten properties of a thousand directories is smaller."""
@@ -23,7 +23,9 @@ MAX_DEPTH = 16
 
 DASHES = "-\u2013\u2014\u2015"
 """As in the source system: what a word processor makes of a hyphen still begins a parameter."""
-OPERATORS = ("eq", "ne", "like", "notlike", "match", "notmatch", "in", "notin", "contains", "notcontains")
+ORDERS = ("gt", "ge", "lt", "le")
+OPERATORS = ("eq", "ne", "like", "notlike", "match", "notmatch", "in", "notin", "contains", "notcontains", *ORDERS)
+FILTER_OPERATORS = ("eq", "ne", *ORDERS, "like")
 
 _ENDS_WORD = ";|,(){}\n\r"
 _CONSTANTS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
@@ -34,6 +36,11 @@ def parse(text: str) -> tuple[Statement, ...]:
     if len(text) > MAX_CHARACTERS:
         raise LanguageError(f"the text has more than {MAX_CHARACTERS} characters", "", 0)
     return _Parser(text).statements()
+
+
+def parse_filter(text: str) -> Conditions:
+    """The conditions of a filter that is given as text: `Status -eq 'Retry'`. Raises `LanguageError`."""
+    return _Parser(text).filter_text()
 
 
 class _Parser:
@@ -220,9 +227,41 @@ class _Parser:
             raise Incomplete("a value is missing", self._text, start)
         return key
 
-    def _block(self, opened: int) -> Comparison:
-        """One comparison, as `Where-Object` takes it."""
+    def filter_text(self) -> Conditions:
+        """The whole text as a filter's conditions."""
+        found = self._conditions()
+        if self._peek() != "":
+            raise self._error(f"{self._peek()} is not expected in a filter")
+        return found
+
+    def _conditions(self) -> Conditions:
+        """Comparisons of properties, joined by `-and`, up to what is none."""
+        found: list[Comparison] = []
+        while True:
+            self._skip(lines=True)
+            name = read_name(self._text, self._at)
+            if not name:
+                raise self._error('a comparison of a property is expected here: Status -eq "Retry"')
+            self._at += len(name)
+            self._skip(lines=True)
+            operator, value = self._right_side(FILTER_OPERATORS)
+            found.append(Comparison(name, operator, value))
+            start = self._at
+            joined = (self._parameter_name() or "").lower()
+            if joined and joined != "and":
+                raise LanguageError("comparisons of a filter are joined by -and", self._text, start)
+            if not joined:
+                return Conditions(tuple(found))
+
+    def _block(self, opened: int) -> Comparison | Conditions:
+        """One comparison, as `Where-Object` takes it, or a filter, which names properties without `$_`."""
         self._skip(lines=True)
+        if self._peek().isalpha():
+            found = self._conditions()
+            if self._peek() != "}":
+                raise self._unclosed(opened)
+            self._at += 1
+            return found
         operator, value = "", None
         if self._peek() == "!":
             self._at += 1
@@ -239,7 +278,7 @@ class _Parser:
         self._at += 3 + len(name)
         self._skip(lines=True)
         if name and not operator and self._peek() not in {"}", ""}:
-            operator, value = self._right_side()
+            operator, value = self._right_side(OPERATORS)
         if self._peek() == "":
             raise Incomplete("the { is not closed", self._text, opened)
         if not name or self._peek() != "}":
@@ -247,13 +286,18 @@ class _Parser:
         self._at += 1
         return Comparison(name, operator, value)
 
-    def _right_side(self) -> tuple[str, Scalar | tuple[Scalar, ...]]:
+    def _unclosed(self, opened: int) -> LanguageError:
+        if self._peek() == "":
+            return Incomplete("the { is not closed", self._text, opened)
+        return self._error(f"{self._peek()} is not expected in a filter")
+
+    def _right_side(self, operators: tuple[str, ...]) -> tuple[str, Scalar | tuple[Scalar, ...]]:
         start = self._at
         operator = (self._parameter_name() or "").lower()
         # -ieq and -eq are the same, as in the source system: case makes no difference.
-        operator = operator[1:] if operator.startswith("i") and operator[1:] in OPERATORS else operator
-        if operator not in OPERATORS:
-            words = " ".join(f"-{word}" for word in OPERATORS)
+        operator = operator[1:] if operator.startswith("i") and operator[1:] in operators else operator
+        if operator not in operators:
+            words = " ".join(f"-{word}" for word in operators)
             raise LanguageError(f"an operator is expected here, one of {words}", self._text, start)
         self._skip(lines=True)
         if self._peek() == "":

@@ -21,8 +21,15 @@ class Comparison:
     value: Scalar | tuple[Scalar, ...] = None
 
 
-Value = Scalar | tuple[Scalar, ...] | Mapping[str, Scalar | tuple[Scalar, ...]] | Comparison
-"""A single value, a list (`"a","b"` or `@("a","b")`), a hash table (`@{Add="a"}`) or a script block."""
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """`{ Status -eq "Retry" -and MessageCount -gt 10 }`: what a `-Filter` takes. All of them must fit."""
+
+    comparisons: tuple[Comparison, ...]
+
+
+Value = Scalar | tuple[Scalar, ...] | Mapping[str, Scalar | tuple[Scalar, ...]] | Comparison | Conditions
+"""A single value, a list (`"a","b"` or `@("a","b")`), a hash table (`@{Add="a"}`), a script block or a filter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class Categorizer:
         """None of their hubs can be reached now: mail for them waits nearer to them (queue at point of failure)."""
         self.touch: Callable[[DeliveryQueue], None] = queues.touch
         self.failed: Failed = lambda _number, _envelope, _happened: None
+        self.lacks_directory = False
+        """Somebody could not be looked up since this was last set to False."""
         self._kinds: dict[str, DomainKind | None] = {}
         self._queues = queues
         self._recipients = recipients
@@ -91,8 +93,19 @@ class Categorizer:
     ) -> None:
         """Queue a message for those of its recipients, or all, that are still to be delivered.
 
-        What leads to `after`, the next hop it comes from, again waits a little: that is where there was no way.
+        What leads to `after`, the next hop it comes from, again waits a little: that is where there was no way. A queue
+        that has not been reached, but may be, has its own time.
         """
+        try:
+            self._place(number, envelope, places, after)
+        except Exception:  # noqa: BLE001 - the message is ours: whatever its routing trips over, it stays queued
+            self._log.exception("message.not_routed", message=number)
+            waiting = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
+            item = Item(number, waiting, envelope.size, envelope.expires, self._attend(envelope))
+            item.due = self._clock() + LOOK_UP_AGAIN_SECONDS
+            self.touch(self._queues.add(SUBMISSION, item, self._clock()))
+
+    def _place(self, number: int, envelope: Envelope, places: Iterable[int] | None, after: NextHop | None) -> None:
         now = self._clock()
         wanted = settling.open_places(envelope, range(len(envelope.recipients)) if places is None else places)
         routes: list[Routed] = []
@@ -110,11 +123,15 @@ class Categorizer:
             places = tuple(routed[index] for index in copy.recipients)
             item = Item(number, places, envelope.size, envelope.expires, attend)
             item.suspended = envelope.suspended
-            if copy.next_hop in (SUBMISSION, after):
+            if copy.next_hop == SUBMISSION or (copy.next_hop == after and not self._is_retried(after)):
                 item.due = now + LOOK_UP_AGAIN_SECONDS
             self.touch(self._queues.add(copy.next_hop, item, now))
         if happened:
             self.failed(number, envelope, happened)
+
+    def _is_retried(self, next_hop: NextHop) -> bool:
+        queue = self._queues.queue(next_hop, self._clock())
+        return queue.failures > 0 and self.router.destination(next_hop, self.active) is not None
 
     def _copies(self, routes: list[Routed]) -> list[Copy]:
         if len(routes) == 1:
@@ -128,6 +145,7 @@ class Categorizer:
             try:
                 found = self._recipients.find(recipient.address)
             except DirectoryUnavailable:
+                self.lacks_directory = True
                 return Routed(SUBMISSION)
             mailbox = found.mailbox if found is not None else None
         internal = envelope.source.internal

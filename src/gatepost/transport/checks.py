@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
@@ -14,7 +14,7 @@ from gatepost.transport.hooks.command import CommandHook, CommandSettings
 from gatepost.transport.hooks.hook import ContentHook, OnFailure, Question
 from gatepost.transport.hooks.rspamd import RspamdHook, RspamdSettings
 from gatepost.transport.message import Envelope
-from gatepost.transport.ports import BodyReader, Spool
+from gatepost.transport.ports import Spool
 from gatepost.wire.smtp_reply import Reply
 
 UNREADABLE = Reply(451, "The message could not be kept, try again later", "4.3.0")
@@ -94,27 +94,5 @@ def _hook(settings: ContentHookSettings, fqdn: str) -> ContentHook:
     return RspamdHook(RspamdSettings(url, settings.seconds, on_failure, mta_name=fqdn))
 
 
-class EditedBody:
-    """A message's content as it leaves, with the fields that were added and without those that were taken out."""
-
-    def __init__(self, body: BodyReader, envelope: Envelope) -> None:
-        self._body = body
-        self._envelope = envelope
-        self.size = body.size + len(envelope.added)
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """See `BodyReader`."""
-        return edited(self._body.chunks(), self._envelope.added, _names(self._envelope))
-
-    def close(self) -> None:
-        """See `BodyReader`."""
-        self._body.close()
-
-
 def _names(envelope: Envelope) -> frozenset[bytes]:
     return frozenset(name.encode("latin-1") for name in envelope.left_out)
-
-
-def as_it_leaves(body: BodyReader, envelope: Envelope) -> BodyReader:
-    """The content with the envelope's edits, if there are any."""
-    return EditedBody(body, envelope) if envelope.added or envelope.left_out else body

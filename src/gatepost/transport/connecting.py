@@ -28,6 +28,9 @@ from gatepost.balancing.target import Target
 
 MAX_BACKGROUND = 64
 """Attempts that lost and run on until their time is over; over it the newest ends at once, and is no failure."""
+SUSPECT_PART = 1 / 8
+"""Of the hedge's time: a target that has not answered an attempt for so long gets no further ones while others of its
+preference are there. By the hedge's own time a busy queue would have all its connections waiting at one dead target."""
 LOCAL_FAULT_WAIT = 5.0
 """Seconds until the next attempt when this machine had no descriptors or ports left."""
 
@@ -120,6 +123,8 @@ class Connecting(Generic[Connection]):
         self._clock = clock
         self._greet = greet
         self._background: dict[_Task, _Running[Connection]] = {}
+        self._young: dict[int, tuple[float, _Running[Connection]]] = {}
+        """Attempts under way that have not been unanswered for long, oldest first, with the loop's time of each."""
 
     @property
     def background(self) -> int:
@@ -133,6 +138,7 @@ class Connecting(Generic[Connection]):
 
         Takes at most `connect_seconds` for each target that is tried after another, and what greetings take.
         """
+        self._suspect()
         round_ = _Round[Connection](rotation.turn(targets), Hedge(self.selector.settings.hedge_seconds), notes)
         try:
             return await self._go(round_)
@@ -257,7 +263,20 @@ class Connecting(Generic[Connection]):
             if connection is not None:
                 self._discard(connection)
 
+    def _suspect(self) -> None:
+        """Attempts that have had no answer for a while hang, as all those at their targets are likely to."""
+        late = asyncio.get_running_loop().time() - self.selector.settings.hedge_seconds * SUSPECT_PART
+        while self._young:
+            key, (began, running) = next(iter(self._young.items()))
+            if began > late:
+                return
+            del self._young[key]
+            if self.selector.settings.hedge_seconds > 0 and not running.hangs:
+                running.hangs = True
+                self.selector.hangs(running.attempt.target)
+
     def _start(self, running: _Running[Connection]) -> _Task:
+        self._young[id(running)] = asyncio.get_running_loop().time(), running
         return tasks.start(self._attempt(running), f"connect {running.attempt.target}")
 
     async def _attempt(self, running: _Running[Connection]) -> None:
@@ -306,6 +325,7 @@ class Connecting(Generic[Connection]):
         task.add_done_callback(lambda _: self._discard_late(running))
 
     def _hangs_no_longer(self, running: _Running[Connection]) -> None:
+        self._young.pop(id(running), None)
         if running.hangs:
             running.hangs = False
             self.selector.hangs_no_longer(running.attempt.target)

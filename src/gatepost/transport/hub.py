@@ -21,7 +21,7 @@ from gatepost.access import tasks
 from gatepost.activemanager.open import watch_registry
 from gatepost.activemanager.port import OwnedRegistryWatch
 from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
-from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
+from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
@@ -29,7 +29,6 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
-from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.checks import Checks
 from gatepost.transport.connectivity_log import ConnectivityLog
@@ -40,12 +39,14 @@ from gatepost.transport.headers.trace import trace_token
 from gatepost.transport.intake import Intake, IntakeSettings
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
 from gatepost.transport.operating import NotFound, Operating
+from gatepost.transport.own_addresses import interface_addresses
 from gatepost.transport.quarantine import Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
 from gatepost.transport.receive.tls import receive_tls
 from gatepost.transport.recipients import Recipients
+from gatepost.transport.remembered import Remembered
 from gatepost.transport.reporting import Reporting
 from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
@@ -53,34 +54,24 @@ from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 
-UNHEALTHY_FACT = "unhealthy"
-"""Where the spool keeps the list of unhealthy servers."""
-SUSPENDED_FACT = "suspended"
-"""Where it keeps the frozen queues."""
-KEEP_SECONDS = 5.0
-"""Between two times that the list of unhealthy servers is written, where it has changed."""
 TICK_SECONDS = 1.0
 CLOCK_SET_SECONDS = 5.0
 """The wall's clock was set when it has gone so much more or less than time has."""
+LOOK_UP_SECONDS = 5.0
+"""Between two times that messages are routed anew which could not be: a directory may come and go."""
+ADDRESSES_SECONDS = 60.0
+"""Between two looks at the addresses of this machine."""
 FIRST_VIEW_SECONDS = 3.0
 """A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
 VERBS = frozenset(
     {
         "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
-        "freeze_message", "resume_message", "drop",
+        "freeze_message", "resume_message", "drop", "content",
     }
 )  # fmt: skip
 """What `Operating` does for operators."""
 QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
 """What `Quarantine` does for them."""
-
-
-class _Suspended(msgspec.Struct):
-    """A frozen queue as it is kept."""
-
-    delivery: str
-    domain: str
-    connector: str
 
 
 async def open_hub(
@@ -147,7 +138,7 @@ class Hub:
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
         self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
         self._settler = Settler(spool, self._reporting, settings, clock, log)
-        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, self._reporting, clock, log)
+        self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, clock, log)
         self._selector = HealthyServerSelector(settings)
         resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
         self._resolver = Resolver(resolvers)
@@ -171,16 +162,24 @@ class Hub:
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
+        self._remembered = Remembered(spool, self.queues, self._selector, self._settler, clock)
         self._operating = Operating(
-            self.queues, self._dispatcher, self._settler, self._rerouting.now, self._keep_suspended, clock
+            self.queues,
+            self._dispatcher,
+            self._settler,
+            spool,
+            self._rerouting.now,
+            self._reaching.expedite,
+            self._remembered.keep_suspended,
+            clock,
         )
         self._loading: asyncio.Task[None] | None = None
-        self._kept_unhealthy: list[UnhealthyServer] = []
-        self._kept_at = 0.0
         self._metered_at = 0.0
         self._ahead = 0.0
         """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
+        self._known_at = 0.0
+        self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -190,14 +189,7 @@ class Hub:
         self._spool.on_pressure = self._pressure_changed
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
-        kept = await self._spool.get(UNHEALTHY_FACT)
-        if kept is not None:
-            self._selector.load(msgspec.msgpack.decode(kept, type=list[UnhealthyServer]))
-        suspended = await self._spool.get(SUSPENDED_FACT)
-        if suspended is not None:
-            for entry in msgspec.msgpack.decode(suspended, type=list[_Suspended]):
-                next_hop = NextHop(DeliveryType(entry.delivery), entry.domain, entry.connector)
-                self.queues.queue(next_hop, self._clock()).suspended = True
+        await self._remembered.load()
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
@@ -231,6 +223,7 @@ class Hub:
         self._configure()
         self._reaching.configure(Identity(configuration.server.fqdn))
         self._rerouting.reconsider()
+        self._dispatcher.reconsider()
 
     async def drain(self, seconds: float) -> None:
         """Take nothing more, give what is under way `seconds`, and close everything."""
@@ -248,7 +241,7 @@ class Hub:
         self._sign_in.close()
         self._registry.close()
         self._directory.close()
-        self._keep_unhealthy()
+        self._remembered.keep_unhealthy()
         await self._settler.flush()
         await self._spool.close()
         await asyncio.to_thread(self._connectivity.close)
@@ -298,9 +291,7 @@ class Hub:
         expiration = server.transport.message_expiration
         self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
-        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
-        addresses = {str(b.address) for c in connectors for b in c.bindings if not b.address.is_unspecified}
-        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses | {server.address}))
+        self._know_ourselves()
         keys = front_end.peer_keys
         pair = (keys.certificate, keys.private_key) if keys else None
         ca = keys.organization_ca if keys else b""
@@ -317,6 +308,16 @@ class Hub:
             )
         self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
         self._set_checks()
+
+    def _know_ourselves(self) -> None:
+        server, connectors = self._configuration.server, self._connectors()
+        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
+        bound = {b.address for c in connectors if c.enabled for b in c.bindings}
+        addresses = {server.address, *(str(address) for address in bound if not address.is_unspecified)}
+        if any(address.is_unspecified for address in bound):
+            addresses |= interface_addresses()
+        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses))
+        self._known_at = self._clock()
 
     def _set_checks(self) -> None:
         """Hook and keys, anew: files of keys may have been changed."""
@@ -336,9 +337,10 @@ class Hub:
         now = self._clock()
         self._notice_clock(now)
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
-        if abs(now - self._kept_at) >= KEEP_SECONDS:
-            self._kept_at = now
-            self._keep_unhealthy()
+        self._look_up_again(now)
+        if abs(now - self._known_at) >= ADDRESSES_SECONDS:
+            self._know_ourselves()
+        self._remembered.look(now)
         if self._loop.time() - self._metered_at >= METERING_SECONDS - TICK_SECONDS / 2:
             self._metered_at = self._loop.time()
             waiting = self.queues.get(SUBMISSION)
@@ -359,19 +361,14 @@ class Hub:
         fault = str(self._spool.fault) if self._spool.fault is not None else ""
         self._log.warning("pressure.changed", stage=now.name.lower(), causes=causes, fault=fault)
 
-    def _keep_unhealthy(self) -> None:
-        found = self._selector.unhealthy(self._clock())
-        if found != self._kept_unhealthy:
-            self._kept_unhealthy = found
-            self._settler.later(self._spool.put(UNHEALTHY_FACT, msgspec.msgpack.encode(found)), 0)
-
-    def _keep_suspended(self) -> None:
-        found = [
-            _Suspended(q.next_hop.delivery.value, q.next_hop.domain, q.next_hop.connector)
-            for q in self.queues
-            if q.suspended
-        ]
-        self._settler.later(self._spool.put(SUSPENDED_FACT, msgspec.msgpack.encode(found)), 0)
+    def _look_up_again(self, now: float) -> None:
+        """What could not be looked up is routed when the directory is back."""
+        if not self._categorizer.lacks_directory or not self._directory.available:
+            return
+        if abs(now - self._looked_up_at) >= LOOK_UP_SECONDS:
+            self._looked_up_at = now
+            self._categorizer.lacks_directory = False
+            self._rerouting.reconsider()
 
 
 def _settings(configuration: Configuration) -> HubSettings:

@@ -18,11 +18,13 @@ from gatepost.balancing.retry_schedule import retry_interval
 from gatepost.balancing.target import Target
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import SendConnector
-from gatepost.routing.next_hop import DeliveryType, Destination, NextHop
+from gatepost.routing.next_hop import DeliveryType, Destination, NextHop, Transfer
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.connecting import Connected, Connecting, NotConnected, NotServed
 from gatepost.transport.connectivity_log import ConnectivityLog, SessionLog
 from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
+from gatepost.transport.headers.trace import return_path_field
+from gatepost.transport.leaving import changed
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.next_hop_targets import Failure, NextHopTargets
 from gatepost.transport.operating import POISON
@@ -74,6 +76,7 @@ class Reaching:
         self._rotations: dict[NextHop, Rotation] = {}
         self._connecting: dict[str, Connecting[SmtpSender]] = {}
         self._most: dict[NextHop, int] = {}
+        self._expedited: set[NextHop] = set()
         self.unreached_sites: dict[str, float] = {}
         """Other sites none of whose hubs could be reached, and until when that is believed."""
 
@@ -98,6 +101,11 @@ class Reaching:
             self._most[next_hop] = most
         return most
 
+    def expedite(self, next_hop: NextHop) -> None:
+        """An operator's retry: the next connection is tried, though servers are known to be down and not yet due."""
+        if len(self._expedited) < MAX_ROTATIONS:
+            self._expedited.add(next_hop)
+
     async def connect(self, next_hop: NextHop, failures: int, queued: int, first: str = "") -> MailSender:
         """See `dispatch.ports.Reach`. Raises `NotReached`, `Moved`."""
         now = self._clock()
@@ -112,6 +120,9 @@ class Reaching:
             rows.ends(self._clock(), 0, 0, found.reply.text)
             retry_at = now + retry_interval(self.selector.settings, failures)
             raise NotReached(found.reply.text, retry_at, found.reply if found.permanent else None)
+        if next_hop in self._expedited:
+            self._expedited.discard(next_hop)
+            self.selector.expedite(found.targets, self._clock())
         connecting = self._connecting_for(destination.connector)
         rotation = self._rotation(next_hop)
         connected: Connected[SmtpSender] | NotConnected | None = None
@@ -125,7 +136,7 @@ class Reaching:
             self._note_site(next_hop, connected.due)
             raise NotReached(reason, connected.due)
         self._note_site(next_hop, None)
-        return MailSender(self, next_hop, connected, destination.max_messages_per_connection, rows)
+        return MailSender(self, destination, connected, rows)
 
     async def heartbeat(self, target: Target) -> SmtpSender:
         """A session with a server whatever the list of unhealthy ones says (SPEC T9). Raises OSError, `NotServed`."""
@@ -210,16 +221,19 @@ class MailSender:
     def __init__(
         self,
         reaching: Reaching,
-        next_hop: NextHop,
+        destination: Destination,
         connected: Connected[SmtpSender],
-        most: int,
         rows: SessionLog,
     ) -> None:
         self._reaching = reaching
         self._rows = rows
-        self._delivers = next_hop.delivery is DeliveryType.MAILBOX
+        self._delivers = destination.next_hop.delivery is DeliveryType.MAILBOX
+        self._returns = self._delivers and connected.target.way.transfer is Transfer.SMTP
+        """`Return-Path` is ours to write: servers of LMTP do it themselves."""
+        self._fenced = destination.connector is not None
+        """The server is another organization's: what ours tell each other is none of its business."""
         self._session = connected.connection
-        self._most = most
+        self._most = destination.max_messages_per_connection
         self._messages = 0
         self.address = connected.target.ip
         self.server = str(connected.target)
@@ -235,7 +249,13 @@ class MailSender:
             self._reaching.fill_in(envelope, places)
         self._messages += 1
         recipients = [envelope.recipients[place] for place in places]
-        outcome = await self._session.send(envelope, recipients, body, reopen)
+        before = return_path_field(envelope.sender) if self._returns else b""
+
+        async def again() -> BodyReader:
+            return await changed(await reopen(), before, fenced=self._fenced)
+
+        body = await changed(body, before, fenced=self._fenced)
+        outcome = await self._session.send(envelope, recipients, body, again)
         return _sent(outcome, places, delivers=self._delivers)
 
     async def quit(self) -> None:
@@ -247,7 +267,7 @@ class MailSender:
 def _sent(outcome: Outcome, places: tuple[int, ...], *, delivers: bool) -> Sent:
     broken = outcome.broken
     answers = tuple(
-        Answer(place, each.state, str(each.reply), _fate(each.action, delivers=delivers))
+        Answer(place, each.state, str(each.reply), _fate(each.action, delivers=delivers), each.ours)
         for place, each in zip(places, outcome.recipients, strict=True)
         if not (broken is not None and each.ours and each.state is RecipientState.WAITING)
     )

@@ -16,7 +16,7 @@ from gatepost.access import tasks
 from gatepost.routing.next_hop import DeliveryType
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
-from gatepost.transport.dispatch.settler import Report, Settler
+from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.message import Envelope
 from gatepost.transport.operating import NO_DELIVERY, POISON
@@ -39,7 +39,6 @@ class Rerouting:
         categorizer: Categorizer,
         settler: Settler,
         spool: Spool,
-        report: Report,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
@@ -47,7 +46,6 @@ class Rerouting:
         self._categorizer = categorizer
         self._settler = settler
         self._spool = spool
-        self._report = report
         self._clock = clock
         self._log = log
         self._under_way: set[DeliveryQueue] = set()
@@ -151,12 +149,8 @@ class Rerouting:
             self._settler.hands.give_back(item.number)
 
     def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
-        work = InSteps(self._tell(number, envelope, happened), partial(self._spool.in_hand, number))
+        work = InSteps(self._settler.tell(number, envelope, happened), partial(self._spool.in_hand, number))
         self._begin(_awaited(work), "report what has no way")
-
-    async def _tell(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
-        await self._report(number, envelope, happened)
-        self._settler.keep(number, envelope)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = tasks.start(work, name)

@@ -101,6 +101,8 @@ class SmtpServer(SmtpServerMail):
             self._failures += 1
         if refusal in {Refusal.UNAVAILABLE, Refusal.BUSY, Refusal.LIMIT}:
             return self._go_on(replies.SIGN_IN_UNAVAILABLE)
+        if refusal is Refusal.PROTOCOL_NOT_ALLOWED:
+            return self._go_on(replies.NO_SUBMISSION)
         self._slow(replies.WRONG_CREDENTIALS)
         return self._flush() if self._events else self._go_on(b"")
 

@@ -46,6 +46,7 @@ UNKNOWN_MECHANISM = Reply(504, "Unknown authentication mechanism", "5.5.4").enco
 TLS_REQUIRED = Reply(530, "STARTTLS is required first", "5.7.0").encode()
 TLS_FOR_MESSAGE = Reply(530, "REQUIRETLS needs TLS", "5.7.10").encode()
 SIGN_IN_REQUIRED = Reply(530, "Authentication required", "5.7.0").encode()
+NO_SUBMISSION = Reply(525, "Submission is not enabled for this account", "5.7.13").encode()
 WRONG_CREDENTIALS = Reply(535, "Authentication unsuccessful", "5.7.8").encode()
 TLS_FOR_SIGN_IN = Reply(538, "Encryption is required for authentication", "5.7.11").encode()
 NO_PERMISSION = Reply(550, "You are not allowed to send here", "5.7.1").encode()

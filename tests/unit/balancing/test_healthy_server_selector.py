@@ -287,3 +287,15 @@ def test_a_ramp_of_which_nothing_is_heard_ends_by_itself() -> None:
     assert found.begin(HUB04, START + 1) is None
     assert found.next_due([HUB04], START + 1) == START + 2
     assert found.begin(HUB04, START + 62) == 0
+
+
+def test_an_operators_retry_makes_one_attempt_due_and_the_schedule_goes_on() -> None:
+    found = selector()
+    found.failed(HUB04, START, REFUSED)
+    found.expedite([HUB04, HUB05], START + 1)
+    lease = found.begin(HUB04, START + 1)
+    assert lease
+    found.expedite([HUB04], START + 1)
+    assert found.begin(HUB04, START + 1) is None, "one is under way"
+    found.failed(HUB04, START + 2, REFUSED, lease)
+    assert found.next_due([HUB04], START + 2) == START + 1 + MINUTE

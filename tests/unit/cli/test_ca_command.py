@@ -44,6 +44,14 @@ fqdn = "cas-02.contoso.com"
 [servers.CAS-02.endpoints]
 imap = {}
 
+[servers.HUB-01]
+site = "usa"
+roles = ["hub-transport"]
+fqdn = "hub-01.contoso.com"
+
+[servers.HUB-01.endpoints]
+smtp = {}
+
 [servers.MBX-01]
 site = "usa"
 roles = ["mailbox"]
@@ -160,12 +168,21 @@ def test_openssl_verifies_the_chain_for_both_purposes(folder: Path, file: Path, 
         assert verify(tmp_path / "other", "-purpose", purpose) != 0
 
 
-def test_only_client_access_servers_of_the_organization_get_one(folder: Path, file: Path) -> None:
+def test_only_front_ends_hubs_and_edges_of_the_organization_get_one(folder: Path, file: Path) -> None:
     """A mailbox server or a stranger with one could speak for any user."""
-    assert "is not a client access server" in ca("issue", "MBX-01", "-c", file, "--ca", folder, status=1).output
+    assert "is no front end, hub or edge" in ca("issue", "MBX-01", "-c", file, "--ca", folder, status=1).output
     refused = ca("issue", "CAS-09", "-c", file, "--ca", folder, status=1).output
-    assert "front ends are: CAS-01, CAS-02" in refused
+    assert "those are: CAS-01, CAS-02, HUB-01" in refused
     assert sorted(path.name for path in folder.iterdir()) == ["organization-ca.crt", "organization-ca.key"]
+
+
+def test_a_hub_gets_one_that_the_check_is_content_with(folder: Path, file: Path, tmp_path: Path) -> None:
+    """It is not told of the endpoint for requests, which hubs do not have."""
+    assert "peer = {}" not in ca("issue", "HUB-01", "-c", file, "--ca", folder).output
+    hub = tmp_path / "hub.toml"
+    front_end = FRONT_END.replace("CAS-01", "HUB-01").replace("cas-01", "hub-01")
+    hub.write_text(front_end + '[front_end.transport]\nspool = "spool"\n' + ORGANIZATION)
+    assert [str(f) for f in load(str(hub)).findings if "peer" in str(f)] == []
 
 
 def test_nothing_is_overwritten_unless_it_is_forced(folder: Path, file: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from gatepost.directory import sqlite
 from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import DirectoryUnavailable, User
 from gatepost.directory.sqlite import SqliteDirectory, prepare
+from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
+from gatepost.store.sqlite import close_after_writing, open_for_writing
 
 
 class SqliteEngine:
@@ -124,3 +127,17 @@ async def test_a_registry_is_no_directory(tmp_path: Path) -> None:
         SqliteDirectory(path).find("anna@contoso.com")
     with pytest.raises(DirectoryUnavailable, match="not a Gatepost directory"):
         DirectoryEditor(path)
+
+
+def test_who_had_every_protocol_before_submission_came_has_it_too(tmp_path: Path) -> None:
+    """A directory of an earlier version; who was kept from one protocol is kept from the new one as well."""
+    path = str(tmp_path / "directory.sqlite")
+    before = replace(sqlite.SCHEMA, migrations=sqlite.SCHEMA.migrations[:1])
+    connection = open_for_writing(path, before)
+    for name, words in (("anna", "imap pop3 https"), ("otto", "imap https")):
+        row = (f"{name}@contoso.com", words)
+        connection.execute("INSERT INTO users VALUES (NULL, ?, '', 'DB01', NULL, ?, 0, '', 0)", row)
+    close_after_writing(connection)
+    with DirectoryEditor(path) as editor:
+        assert editor.get("anna@contoso.com").user.protocols == frozenset(CLIENT_PROTOCOLS)
+        assert editor.get("otto@contoso.com").user.protocols == {Protocol.IMAP, Protocol.HTTPS}

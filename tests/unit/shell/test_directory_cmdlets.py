@@ -88,7 +88,7 @@ def test_without_a_front_end_a_name_that_several_servers_have_is_refused(tmp_pat
         ("Set-OwaVirtualDirectory owa", "say what to change"),
         ("Set-OwaVirtualDirectory -ExternalUrl $null", "-Identity is needed"),
         ("Set-OwaVirtualDirectory owa -WindowsAuthentication $false", "no authentication method would be left"),
-        ("Get-Queue", "no command 'Get-Queue' here"),
+        ("Get-Queues", "no command 'Get-Queues' here"),
         ("Get-OwaVirtalDirectory", "Near ones are Get-OwaVirtualDirectory"),
         ("Enable-OwaVirtualDirectory owa", "Set-OwaVirtualDirectory"),
         ("Get-OwaVirtualDirectory | Set-EcpVirtualDirectory -FormsAuthentication $true", "no virtual directory"),

@@ -12,7 +12,7 @@ from gatepost.shell.binding import Changes, Kind, Parameter, bind
 from gatepost.shell.errors import Incomplete, LanguageError
 from gatepost.shell.parser import MAX_CHARACTERS, MAX_DEPTH, parse
 from gatepost.shell.quoting import quote, quoted_if_needed
-from gatepost.shell.syntax import Command, Comparison, Named, Positional
+from gatepost.shell.syntax import Command, Comparison, Conditions, Named, Positional
 
 SIGNS = "-–—\"“”„'‘’‚`$@(){}[]|;,#<>:=!?*\\/ \t\n\r\0ab1_.é" + "\N{NO-BREAK SPACE}"
 any_text = st.text() | st.text(alphabet=SIGNS, max_size=40)
@@ -107,10 +107,15 @@ def test_values(text: str, meaning: list[object]) -> None:
         ("{ $_.BasicAuthentication }", Comparison("BasicAuthentication", "")),
         ("{ -not $_.BasicAuthentication }", Comparison("BasicAuthentication", "not")),
         ("{ !$_.BasicAuthentication }", Comparison("BasicAuthentication", "not")),
+        ("{ $_.MessageCount -gt 10 }", Comparison("MessageCount", "gt", "10")),
+        (
+            "{ Status -eq 'Retry' -and\n MessageCount -GE 10 }",
+            Conditions((Comparison("Status", "eq", "Retry"), Comparison("MessageCount", "ge", "10"))),
+        ),
     ],
 )
-def test_comparisons(block: str, comparison: Comparison) -> None:
-    """The simple form of `Where-Object`."""
+def test_comparisons(block: str, comparison: Comparison | Conditions) -> None:
+    """The simple form of `Where-Object`, and what a `-Filter` takes."""
     assert values(f"Where-Object {block}") == [comparison]
 
 
@@ -141,7 +146,7 @@ def test_unfinished_text_asks_for_more_lines(text: str) -> None:
         ("x (Get-Y)", "commands are not run there"),
         ("x > file", "cannot be sent to a file here"),
         ("x { $_.A -eq 1 -and $_.B -eq 2 }", "one comparison is all"),
-        ("x { $_.A -gt 1 }", "an operator is expected"),
+        ("x { $_.A -gte 1 }", "an operator is expected"),
         ("x -A: | y", "a value is missing after -A:"),
         ("x @splat", "@ begins a list"),
         ("x }", "} is not expected"),

@@ -20,10 +20,15 @@ from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
 from gatepost.lab.servers.process import free_ports
 from gatepost.routing.decision import Mailbox
+from gatepost.service.operators import OperatorsSocket
+from gatepost.service.transport_messages import TransportReply, TransportRequest
 from gatepost.transport.hub import Hub, open_hub
 
 ADDRESS = "127.0.61.1"
 SECONDS = 15.0
+MAX_CONTENT = 16 * 1024 * 1024
+"""Octets that a played server reads."""
+CAPABILITIES = ("played", "PIPELINING", "SIZE 50000000", "ENHANCEDSTATUSCODES", "8BITMIME")
 
 FILE = """
 [front_end]
@@ -54,14 +59,14 @@ site = "usa"
 roles = ["mailbox"]
 fqdn = "mbx-01.contoso.com"
 address = "127.0.61.2"
-endpoints = {{ lmtp = {{ port = {mailbox_port}, tls = "clear" }} }}
+endpoints = {{ {protocol} = {{ port = {mailbox_port}, tls = "clear" }} }}
 
 [servers.MBX-02]
 site = "usa"
 roles = ["mailbox"]
 fqdn = "mbx-02.contoso.com"
 address = "127.0.61.3"
-endpoints = {{ lmtp = {{ port = {mailbox_port}, tls = "clear" }} }}
+endpoints = {{ {protocol} = {{ port = {mailbox_port}, tls = "clear" }} }}
 
 [databases.DB01]
 copies = [{{ server = "MBX-01", preference = 1 }}, {{ server = "MBX-02", preference = 2 }}]
@@ -92,6 +97,8 @@ class Received:
 
     def __init__(self, sender: str, recipients: list[str], content: bytes) -> None:
         self.sender = sender
+        self.mail = ""
+        """The MAIL command."""
         self.recipients = recipients
         self.content = content
 
@@ -113,7 +120,7 @@ class Played:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self.address, self.port)
+        self._server = await asyncio.start_server(self._serve, self.address, self.port, limit=MAX_CONTENT)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -138,15 +145,18 @@ class Played:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         writer.write(b"220 played ESMTP\r\n")
-        sender, taken, lmtp = "", [], False
+        sender, taken, lmtp, mail = "", [], False, ""
         while line := (await reader.readline()).decode():
             verb = line[:4].upper()
             reply = self.replies.get(verb, "250 2.0.0 Ok")
             match verb:
                 case "EHLO" | "LHLO":
                     lmtp = verb == "LHLO"
-                    reply = "250-played\r\n250-PIPELINING\r\n250-ENHANCEDSTATUSCODES\r\n250 8BITMIME"
+                    reply = (
+                        "250-played\r\n250-PIPELINING\r\n250-SIZE 50000000\r\n250-ENHANCEDSTATUSCODES\r\n250 8BITMIME"
+                    )
                 case "MAIL":
+                    mail = line.strip()
                     sender, taken = line[line.index("<") + 1 : line.index(">")], []
                 case "RCPT":
                     address = line[line.index("<") + 1 : line.index(">")]
@@ -164,9 +174,9 @@ class Played:
                             await self.gate.wait()
                         end = self.replies.get("END", "250 2.0.0 Taken")
                         if end.startswith("2"):
-                            self.received.append(
-                                Received(sender, list(taken), content[:-3].replace(b"\r\n..", b"\r\n."))
-                            )
+                            content = content[:-3].replace(b"\r\n..", b"\r\n.")
+                            self.received.append(Received(sender, list(taken), content))
+                            self.received[-1].mail = mail
                         writer.write("".join(f"{end}\r\n" for _ in (taken if lmtp else taken[:1])).encode())
                         continue
                 case "QUIT":
@@ -180,8 +190,10 @@ class Played:
 class HubStage:
     """A hub that runs, before two mailbox servers and one server outside."""
 
-    def __init__(self, folder: Path, hub: str = "") -> None:
+    def __init__(self, folder: Path, hub: str = "", protocol: str = "lmtp") -> None:
+        """`protocol` is what the mailbox servers speak."""
         self.folder = folder
+        self.protocol = protocol
         self.port, self.mailbox_port, self.outside_port = free_ports(ADDRESS, 3)
         self.extra = hub
         self.log = CapturingLogger()
@@ -192,6 +204,7 @@ class HubStage:
             "MBX-02": Played("127.0.61.3", self.mailbox_port),
         }
         self.outside = Played("127.0.61.9", self.outside_port)
+        self.operators: OperatorsSocket | None = None
         self.hub: Hub
         self.registry: SqliteRegistry
 
@@ -199,7 +212,7 @@ class HubStage:
         """The organization as it is written now."""
         ports = {"port": self.port, "mailbox_port": self.mailbox_port, "outside_port": self.outside_port}
         path = self.folder / "hub.toml"
-        path.write_text(FILE.format(folder=self.folder, hub=self.extra, **ports))
+        path.write_text(FILE.format(folder=self.folder, hub=self.extra, protocol=self.protocol, **ports))
         return load(str(path)).require()
 
     async def prepare(self) -> None:
@@ -222,18 +235,30 @@ class HubStage:
         sock.listen(100)
         await self.hub.listen({f"smtp {ADDRESS}:{self.port}": [sock]})
 
+    def answer_operators(self) -> None:
+        """Have an operators' socket, as the supervisor has."""
+        self.operators = OperatorsSocket(self.configuration(), OperatorsOf(self), self.log)  # type: ignore[arg-type]
+
     async def stop(self) -> None:
         """All of it."""
+        if self.operators is not None:
+            self.operators.close()
         await self.hub.drain(1.0)
         for server in (*self.mailboxes.values(), self.outside):
             await server.stop()
         self.registry.close()
 
     async def send(
-        self, sender: str, *recipients: str, subject: str = "hello", trusted: bool = True, body: str = "text\r\n"
+        self,
+        sender: str,
+        *recipients: str,
+        subject: str = "hello",
+        trusted: bool = True,
+        body: str = "text\r\n",
+        fields: str = "",
     ) -> dict[str, tuple[int, bytes]]:
         """Send a message by a real client; the recipients that were refused. Raises `smtplib.SMTPException`."""
-        content = f"From: {sender}\r\nTo: all\r\nSubject: {subject}\r\nMessage-ID: <{subject}@x>\r\n\r\n{body}"
+        content = f"{fields}From: {sender}\r\nTo: all\r\nSubject: {subject}\r\nMessage-ID: <{subject}@x>\r\n\r\n{body}"
 
         def go() -> dict[str, tuple[int, bytes]]:
             source = ("127.0.61.7" if trusted else "127.0.62.7", 0)
@@ -254,3 +279,17 @@ class HubStage:
     def events(self, name: str) -> list[dict[str, Any]]:
         """The log lines of that name."""
         return [call.kwargs for call in self.log.calls if call.args and call.args[0] == name]
+
+
+class OperatorsOf:
+    """What answers operators in the place of a supervisor: the hub itself."""
+
+    def __init__(self, stage: HubStage) -> None:
+        self._stage = stage
+
+    async def transport(self, request: TransportRequest) -> TransportReply:
+        try:
+            answer = await self._stage.hub.operate(request.verb, request.arguments)
+        except (ValueError, TypeError, OSError) as fault:
+            return TransportReply(None, str(fault), "HUB-01", request.request)
+        return TransportReply(answer, "", "HUB-01", request.request)

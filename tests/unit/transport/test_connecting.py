@@ -260,6 +260,22 @@ async def test_while_one_hangs_the_next_connections_go_to_the_others_without_wai
     assert not stage.selector.hanging(HUB04)
 
 
+async def test_the_next_connections_go_past_one_that_has_not_answered_for_a_part_of_the_hedges_time() -> None:
+    stage = Stage(hedge_seconds=60.0)
+    stage.does[HUB04] = HANGS
+    first = asyncio.ensure_future(stage.connecting.connect(stage.rotation(HUB04), SITE_B))
+    await until(lambda: stage.begun == [HUB04])
+    assert not stage.selector.hanging(HUB04), "it may answer yet"
+    stage.selector.settings = TransportSettings(hedge_seconds=0.08)  # an eighth of which is soon over
+    await asyncio.sleep(0.02)
+    for _ in range(30):
+        await stage.connecting.connect(stage.rotation(), SITE_B)
+    assert stage.begun.count(HUB04) == 1
+    stage.release.set()
+    assert await first == Connected(HUB04, HUB04.host)
+    assert not stage.selector.hanging(HUB04)
+
+
 async def test_a_slow_one_that_opens_after_all_is_healthy_and_closed() -> None:
     stage = Stage(connect_seconds=10.0, hedge_seconds=0.01)
     stage.does[HUB04] = HANGS

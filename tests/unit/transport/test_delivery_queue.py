@@ -96,6 +96,17 @@ def test_another_connection_for_each_twenty_that_are_ready(queue: DeliveryQueue)
     assert queue.wanted(NOW, 20) == 0
 
 
+def test_a_next_hop_that_takes_no_more_connections_is_not_asked_for_more_for_a_minute(queue: DeliveryQueue) -> None:
+    for number in range(100):
+        queue.add(item(number), NOW)
+    queue.connections = 2
+    queue.bind(NOW)
+    assert queue.wanted(NOW + 59, 20) == 0
+    queue.connections = 0
+    assert queue.wanted(NOW + 59, 20) == 2
+    assert queue.wanted(NOW + 60, 20) == 5
+
+
 def test_a_suspended_queue_takes_mail_and_sends_none(queue: DeliveryQueue) -> None:
     queue.suspended = True
     queue.add(item(5), NOW)
@@ -185,8 +196,8 @@ def test_a_queue_in_retry_comes_back_at_its_time() -> None:
     queue = queues.add(HOP, item(1), NOW)
     queues.runnable(NOW)
     queue.not_reached(NOW, "refused", NOW + 60)
-    queues.sleep(queue)
-    queues.sleep(queue)
+    queues.sleep(queue, NOW)
+    queues.sleep(queue, NOW)
     assert queues.next_alarm() == NOW + 60
     assert queues.runnable(NOW + 59) == []
     assert queues.runnable(NOW + 60) == [queue]

@@ -101,6 +101,7 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self._messages = 0
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -109,11 +110,14 @@ class Server:
         self._stage.sent.append((number, places, self.address))
         answer = self._stage.say(number, places)
         outcome = answer if isinstance(answer, Sent) else await answer
-        self.usable = not outcome.fault
+        self._messages += 1
+        self.usable = not outcome.fault and self._messages < self._stage.most_messages
         return outcome
 
     async def quit(self) -> None:
         self._stage.quits += 1
+        if self._stage.leaving is not None:
+            await self._stage.leaving.wait()
 
 
 def ok(_number: int, places: tuple[int, ...]) -> Sent:
@@ -131,6 +135,10 @@ class Stage:
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
         self.quits = 0
+        self.most_messages = 1_000_000
+        """Of a connection."""
+        self.leaving: asyncio.Event | None = None
+        """When there is one, connections end only after it."""
         self.connects = 0
         self.servers: list[Server] = []
         self.refuse: Exception | None = None
@@ -229,11 +237,54 @@ async def test_many_messages_get_more_connections_up_to_the_limit(stage: Stage) 
     stage.say = wait
     for number in range(1000):
         stage.queue(number)
-    await stage.until(lambda: stage.connects == 20)
-    await stage.until(lambda: stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE)  # type: ignore[union-attr]
+    await stage.until(lambda: len(stage.sent) == 20)
+    assert stage.queues.get(HOP).status(stage.now) is QueueStatus.ACTIVE  # type: ignore[union-attr]
     gate.set()
     await stage.until(lambda: len(stage.spool.removed) == 1000)
     assert stage.connects == 20
+
+
+async def test_messages_that_wait_for_a_connection_cost_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(1000):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 20)
+    looks = 0
+
+    def runnable(_now: float) -> list[DeliveryQueue]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.queues, "runnable", runnable)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert looks <= 1
+    stage.dispatcher.touch(stage.queues.get(HOP))  # type: ignore[arg-type]
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 1000)
+
+
+async def test_the_next_connection_does_not_wait_for_the_leave_taking_of_the_last(stage: Stage) -> None:
+    stage.leaving = asyncio.Event()
+    stage.settings = TransportSettings(max_per_domain_outbound_connections=2)
+    stage.most_messages = 1
+    stage.queue(1)
+    await stage.until(lambda: len(stage.spool.removed) == 1)
+    stage.queue(2)
+    await stage.until(lambda: len(stage.spool.removed) == 2)
+    stage.queue(3)  # two connections are there, and no more are allowed
+    await asyncio.sleep(0.02)
+    assert stage.connects == 2
+    stage.leaving.set()
+    await stage.until(lambda: len(stage.spool.removed) == 3)
 
 
 async def test_all_connections_together_are_bounded_and_no_queue_starves(stage: Stage) -> None:
@@ -266,6 +317,30 @@ async def test_a_next_hop_that_cannot_be_reached_is_tried_at_its_time(stage: Sta
     stage.later(1)
     await stage.until(lambda: stage.spool.removed == [7])
     assert queue.failures == 0
+
+
+async def test_a_next_hop_that_refuses_one_connection_more_goes_on_with_those_it_has(stage: Stage) -> None:
+    """Feedback: 421 to the third connection does not put the whole queue off."""
+    gate = asyncio.Event()
+
+    async def wait(number: int, places: tuple[int, ...]) -> Sent:
+        await gate.wait()
+        return ok(number, places)
+
+    stage.say = wait
+    for number in range(40):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.sent) == 2)
+    stage.refuse = NotReached("421 4.7.0 Too many connections", stage.now + 60)
+    for number in range(40, 100):
+        stage.queue(number)
+    await stage.until(lambda: stage.connects >= 3)
+    gate.set()
+    await stage.until(lambda: len(stage.spool.removed) == 100)
+    queue = stage.queues.get(HOP)
+    assert queue is not None
+    assert queue.retry_at == 0.0
+    assert stage.connects <= 6
 
 
 async def test_a_hundred_thousand_for_a_dead_site_cost_others_nothing(stage: Stage) -> None:
@@ -371,6 +446,8 @@ async def test_a_failure_for_good_of_the_whole_next_hop_is_reported(stage: Stage
     await stage.until(lambda: sorted(stage.spool.removed) == [7, 8])
     assert sorted(stage.reports) == [(7, [(0, Fate.FAILED)]), (8, [(0, Fate.FAILED)])]
     assert stage.queues.get(HOP).idle  # type: ignore[union-attr]
+    stage.queue(9)
+    await stage.until(lambda: sorted(stage.spool.removed) == [7, 8, 9])
 
 
 async def test_a_message_expires_in_a_queue_that_is_in_retry(stage: Stage) -> None:
@@ -537,3 +614,70 @@ async def test_a_connection_that_ends_while_a_message_is_read_says_nothing_of_th
     await stage.until(lambda: stage.spool.removed == [1, 2])
     assert item.attempts == 0
     assert stage.connects == 2
+
+
+async def test_a_report_is_on_disk_before_what_it_is_about(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill -9 in between: the report may be made twice, but is never lost."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    stage.refuse = NotReached("refused", stage.now + 10 * 86400)
+    stage.queue(7)
+    await stage.until(lambda: stage.queues.get(HOP).last_error)  # type: ignore[union-attr]
+    stage.now += stage.settings.delay_notification
+    await begun.wait()
+    await asyncio.sleep(0.02)
+    assert stage.spool.updated == []
+    gate.set()
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert stage.reports == [(7, [(0, Fate.DELAYED)])]
+    assert stage.spool.kept[7].recipients[0].delay_told
+
+
+async def test_another_part_of_the_message_does_not_keep_what_is_not_yet_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parts share one envelope: the delivered one must not write the failure of the other down too early."""
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(number: int, _envelope: Envelope, happened: Happened) -> None:
+        begun.set()
+        await gate.wait()
+        stage.reports.append((number, happened))
+
+    monkeypatch.setattr(stage.settler, "_report", slow)
+    delivered = asyncio.Event()
+
+    async def say(number: int, places: tuple[int, ...]) -> Sent:
+        if places == (0,):
+            return Sent((Answer(0, FAILED, "550 5.1.1 Who?"),))
+        await begun.wait()
+        delivered.set()
+        return ok(number, places)
+
+    stage.say = say
+    item = stage.queue(7, recipients=2)
+    item.recipients = (0,)
+    other = Item(7, (1,), 1, item.expires, item.attend)
+    stage.dispatcher.touch(stage.queues.add(OTHER, other, stage.now))
+    await delivered.wait()
+    await stage.until(lambda: stage.settler.delivered == 1)
+    await asyncio.sleep(0.02)
+    assert (stage.spool.updated, stage.spool.removed) == ([], [])
+    gate.set()
+    await stage.until(lambda: stage.spool.removed == [7])
+    assert stage.reports == [(7, [(0, Fate.FAILED)])]
+
+
+async def test_words_of_ours_name_no_server(stage: Stage) -> None:
+    stage.say = lambda _number, _places: Sent(
+        (Answer(0, WAITING, "450 4.2.0 Later"), Answer(1, WAITING, "4.4.2 connection lost", ours=True))
+    )
+    stage.queue(7, recipients=2)
+    await stage.until(lambda: stage.spool.updated == [7])
+    assert [each.server for each in stage.spool.kept[7].recipients] == ["mx.example.net [192.0.2.1]", ""]

@@ -6,12 +6,17 @@ import asyncio
 import email
 import smtplib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 
 import pytest
-from hub_stage import HubStage
+from hub_stage import HubStage, Played
 
+from gatepost.directory.editing import DirectoryEditor, Entry
+from gatepost.directory.port import User
+from gatepost.lab.servers.process import free_ports
+from gatepost.routing.decision import Mailbox
 from gatepost.transport.operating import NotFound
 
 RETRY_SOON = 'transport = { queue_glitch_retry_interval = "00:00:01", message_retry_interval = "00:00:01" }'
@@ -181,6 +186,51 @@ async def test_without_a_connector_mail_waits_in_the_unreachable_queue_until_the
     await stage.until(lambda: stage.outside.received)
 
 
+FAR_SITE = """
+[sites.far]
+
+[site_links.far]
+sites = ["usa", "far"]
+
+[servers.HUB-09]
+site = "far"
+roles = ["hub-transport"]
+address = "127.0.61.8"
+endpoints = {{ smtp = {{ port = {port}, tls = "clear" }} }}
+
+[servers.MBX-09]
+site = "far"
+roles = ["mailbox"]
+endpoints = {{ lmtp = {{ tls = "clear" }} }}
+
+[databases.DB09]
+copies = [{{ server = "MBX-09" }}]
+"""
+
+
+async def test_mail_that_waits_for_a_site_goes_when_its_hubs_are_due_not_later(tmp_path: Path) -> None:
+    """It is routed anew when the site is found to be out of reach; where no site is nearer it keeps the queue's time."""
+    [port] = free_ports("127.0.61.8", 1)
+    stage = HubStage(tmp_path, RETRY_SOON + FAR_SITE.format(port=port))
+    await stage.prepare()
+    with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
+        editor.add(Entry(User("erin@contoso.com", Mailbox("DB09", None)), ()))
+    stage.registry.activate("DB09", "MBX-09")
+    await stage.start()
+    far = Played("127.0.61.8", port)
+    try:
+        await stage.send("a@example.net", "erin@contoso.com", trusted=False)
+        await stage.until(lambda: stage.hub.counters()["unhealthy_servers"])
+        await asyncio.sleep(1.2)  # the hub looks once a second
+        [entry] = [e for e in await stage.hub.operate("queues", {}) if e["messages"]]
+        assert (entry["next_hop_domain"], entry["deferred"]) == ("far", 0)
+        await far.start()
+        await stage.until(lambda: far.received)
+    finally:
+        await stage.stop()
+        await far.stop()
+
+
 async def test_operators_hold_and_delete_messages(stage: HubStage) -> None:
     await stage.outside.stop()
     for number in range(3):
@@ -266,6 +316,127 @@ async def test_a_message_that_goes_round_in_a_loop_is_refused(stage: HubStage) -
     assert stage.hub.counters()["messages"] == 0
 
 
+async def test_a_message_that_routing_trips_over_is_kept_and_tried_again(
+    stage: HubStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug must not cost an acknowledged message, nor its sender a second copy."""
+    router = stage.hub._categorizer.router
+    with monkeypatch.context() as patched:
+        patched.setattr(router, "route", lambda *_args, **_named: 1 / 0)
+        await stage.send("a@example.net", "alice@contoso.com")
+        assert stage.events("message.not_routed")
+        [entry] = await stage.hub.operate("queues", {"queue": "Submission"})
+        assert entry["messages"] == 1
+    await stage.hub.operate("retry_queue", {"queue": "Submission"})
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+
+
 async def test_an_unknown_verb_of_an_operator_is_refused(stage: HubStage) -> None:
     with pytest.raises(ValueError, match="knows no"):
         await stage.hub.operate("_named", {"name": "*"})
+
+
+async def test_an_operators_retry_tries_a_server_that_is_known_to_be_down(stage: HubStage) -> None:
+    """Once, though the selector's time for it has not come."""
+    await stage.outside.stop()
+    settings = stage.hub._selector.settings
+    stage.hub._selector.settings = replace(settings, queue_glitch_retry_interval=3600.0)
+    await stage.send("a@contoso.com", "c@example.org")
+    await stage.until(lambda: stage.hub.counters()["unhealthy_servers"])
+    [entry] = await stage.hub.operate("queues", {})
+    await stage.until(lambda: not next(iter(stage.hub.queues)).connecting)
+    await stage.outside.start()
+    assert await stage.hub.operate("retry_queue", {"queue": str(entry["identity"])}) == 1
+    await stage.until(lambda: stage.outside.received)
+
+
+async def test_rates_of_a_queue_are_told(stage: HubStage) -> None:
+    for number in range(3):
+        await stage.send("a@contoso.com", "c@example.org", subject=f"m{number}")
+    await stage.until(lambda: len(stage.outside.received) == 3)
+    await stage.until(lambda: not stage.hub.counters()["messages"])
+    [entry] = await stage.hub.operate("queues", {})
+    assert entry["incoming_rate"] == entry["outgoing_rate"] == pytest.approx(0.05)
+    assert entry["velocity"] == 0.0
+
+
+async def test_a_large_message_is_exported_in_parts(stage: HubStage) -> None:
+    await stage.outside.stop()
+    body = "".join(f"{number:030}\r\n" for number in range(300_000))
+    await stage.send("a@contoso.com", "c@example.org", body=body)
+    [message] = await stage.hub.operate("messages", {})
+    found, parts, more = b"", 0, True
+    while more:
+        part = await stage.hub.operate("content", {"message": f"*\\{message['number']}", "offset": len(found)})
+        found, more, parts = found + part["data"], part["more"], parts + 1
+    assert parts == 3
+    assert found.endswith(body.encode())
+    assert len(found) == message["size"]
+    with pytest.raises(NotFound):
+        await stage.hub.operate("content", {"message": "*\\99999"})
+
+
+SECRET = "X-MS-Exchange-Organization-SCL: -1\r\nX-Gatepost-Note: ours\r\n"
+
+
+async def test_what_our_servers_tell_each_other_does_not_leave_the_organization(stage: HubStage) -> None:
+    """The header firewall on the way out (exchange-facts 4.9); SIZE is that of what is sent."""
+    await stage.send("a@contoso.com", "c@example.org", "alice@contoso.com", fields=SECRET)
+    await stage.until(lambda: stage.outside.received and stage.mailboxes["MBX-01"].received)
+    [outside], [inside] = stage.outside.received, stage.mailboxes["MBX-01"].received
+    assert b"X-MS-Exchange" in inside.content
+    assert b"X-Gatepost-Note" in inside.content
+    assert b"X-MS-Exchange" not in outside.content
+    assert b"X-Gatepost" not in outside.content
+    for received in (outside, inside):
+        assert f"SIZE={len(received.content)}" in received.mail
+
+
+async def test_a_large_message_leaves_without_them_too(stage: HubStage) -> None:
+    body = "x" * 70 + "\r\n"
+    await stage.send("a@contoso.com", "c@example.org", fields=SECRET, body=body * 20_000)
+    await stage.until(lambda: stage.outside.received)
+    [outside] = stage.outside.received
+    assert b"X-Gatepost" not in outside.content
+    assert outside.content.endswith(body.encode() * 20_000)
+    assert f"SIZE={len(outside.content)}" in outside.mail
+
+
+async def test_a_mailbox_server_of_lmtp_writes_return_path_itself(stage: HubStage) -> None:
+    await stage.send("a@example.net", "alice@contoso.com", trusted=False)
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+    assert b"Return-Path" not in stage.mailboxes["MBX-01"].received[0].content
+
+
+@pytest.mark.parametrize("lines", [1, 20_000])
+async def test_before_a_mailbox_server_of_smtp_return_path_is_ours_to_write(tmp_path: Path, lines: int) -> None:
+    """RFC 5321, section 4.4: final delivery adds it, once, in front; and what it adds counts in SIZE."""
+    stage = HubStage(tmp_path, protocol="smtp")
+    await stage.prepare()
+    await stage.start()
+    try:
+        fields = "Return-Path: <forged@example.net>\r\n"
+        body = ("x" * 70 + "\r\n") * lines
+        await stage.send("a@example.net", "alice@contoso.com", trusted=False, fields=fields, body=body)
+        await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+        [received] = stage.mailboxes["MBX-01"].received
+        assert received.content.startswith(b"Return-Path: <a@example.net>\r\nReceived:")
+        assert received.content.count(b"Return-Path:") == 1
+        assert f"SIZE={len(received.content)}" in received.mail
+    finally:
+        await stage.stop()
+
+
+async def test_our_own_words_in_a_report_are_no_servers(stage: HubStage) -> None:
+    """`Diagnostic-Code: smtp; …` is what a server said; an operator's deletion is none (RFC 3464, section 2.3.6)."""
+    stage.mailboxes["MBX-01"].replies["alice@contoso.com"] = "450 4.2.0 Busy"
+    await stage.send("sender@example.net", "alice@contoso.com", trusted=False)
+    [queue] = stage.hub.queues
+    await stage.until(lambda: queue.deferred)
+    [message] = await stage.hub.operate("messages", {})
+    assert message["recipients"][0]["server"]
+    await stage.hub.operate("drop", {"message": f"*\\{message['number']}"})
+    _, status = await report_of(stage)
+    assert "deleted by an administrator" in status.replace("\n ", " ")
+    assert "smtp;" not in status
+    assert "Remote-MTA" not in status

@@ -489,7 +489,7 @@ async def test_users_sign_in_and_relay() -> None:
         (Verdict.WRONG_CREDENTIALS, "535 5.7.8"),
         (Verdict.UNAVAILABLE, "454 4.7.0"),
         (Verdict.BUSY, "454 4.7.0"),
-        (Verdict.PROTOCOL_NOT_ALLOWED, "235 2.7.0"),
+        (Verdict.PROTOCOL_NOT_ALLOWED, "525 5.7.13"),
     ],
 )
 async def test_verdicts(verdict: Verdict, code: str) -> None:

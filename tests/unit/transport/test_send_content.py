@@ -40,12 +40,12 @@ def replies(outcome: Outcome) -> list[str]:
 async def test_row_19_a_message_over_the_servers_limit_fails_at_once(stage: Stage) -> None:
     async with Server(b"PIPELINING", b"SIZE 100").running() as server:
         sender = await stage.connect(server)
-        outcome = await send(sender, envelope("b@x.test", "c@x.test", size=101))
+        outcome = await send(sender, envelope("b@x.test", "c@x.test"), Body(b"x" * 101))
         assert states(outcome) == [FAILED, FAILED]
         assert outcome.recipients[0].reply.enhanced == "5.3.4"
         assert outcome.recipients[0].ours
         assert "MAIL" not in server.verbs
-        assert states(await send(sender, envelope(size=100))) == [DELIVERED]
+        assert states(await send(sender, envelope(), Body(b"x" * 100))) == [DELIVERED]
 
 
 async def test_row_23_requiretls_is_not_lowered(stage: Stage) -> None:

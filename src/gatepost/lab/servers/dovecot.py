@@ -1,6 +1,6 @@
 """Dovecot 2.3 as a mailbox server: IMAP and POP3, clear with STARTTLS, implicit TLS, and both behind a PROXY header.
 
-On request it takes submissions too, in the same forms, and hands them to another server.
+On request it takes submissions too, in the same forms, and hands them to another server, and takes mail by LMTP.
 
 It accepts users with their own passwords, and a master user who signs in as anybody, by `user*master` or by SASL PLAIN
 with an authorization identity. It believes what `ID`, `XCLIENT` and PROXY say of the client's address and writes it to
@@ -17,6 +17,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,9 +32,11 @@ from gatepost.lab.servers.process import (
     require_program,
 )
 
-PACKAGES = ("dovecot-imapd", "dovecot-pop3d")
+PACKAGES = ("dovecot-imapd", "dovecot-pop3d", "dovecot-lmtpd")
 SUBMISSION_PACKAGES = ("dovecot-submissiond",)
 SUBMISSION_PROGRAM = Path("/usr/lib/dovecot/submission-login")
+LMTP_PACKAGES = ("dovecot-lmtpd",)
+LMTP_PROGRAM = Path("/usr/lib/dovecot/lmtp")
 STOP_SECONDS = 3.0
 """From SIGTERM until SIGKILL; its processes end by themselves when their master is gone."""
 MAIL_ACCOUNT = "mail"
@@ -48,8 +51,10 @@ LOG_SECONDS = 5.0
 
 
 def installed() -> bool:
-    """Whether Dovecot with IMAP and POP3 is there."""
-    return find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists()
+    """Whether Dovecot with IMAP, POP3 and LMTP is there."""
+    return (
+        find_program("dovecot") is not None and Path("/usr/lib/dovecot/pop3-login").exists() and LMTP_PROGRAM.exists()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +89,30 @@ class Dovecot(ServerProcess):
         mail: Path | None = None,
         extra: str = "",
         submission: Submission | None = None,
+        lmtp: int = 0,
     ) -> None:
         """`accounts` maps a name without its domain to the password; any domain is accepted. `extra`: more settings.
 
-        `mail`: the mail's directory, which may be another server's as well; by default one of its own.
+        `mail`: the mail's directory, which may be another server's as well; by default one of its own. `lmtp`: the port
+        where mail is delivered, in clear; 0: none.
 
         Raises `ServerMissing`; ValueError when the path of `directory` is too long for sockets.
         """
         program = require_program("dovecot", PACKAGES)
         if submission is not None and not SUBMISSION_PROGRAM.exists():
             raise ServerMissing("Dovecot's submission", SUBMISSION_PACKAGES)
+        if lmtp and not LMTP_PROGRAM.exists():
+            raise ServerMissing("Dovecot's LMTP", LMTP_PACKAGES)
         if len(str(directory)) > LONGEST_DIRECTORY:
             raise ValueError(f"the path is too long for Dovecot's sockets: {directory}")
         directory.mkdir(parents=True, exist_ok=True)
         ready = [(address, port) for port in (*ports, *(submission.ports if submission is not None else ()))]
+        ready += [(address, lmtp)] if lmtp else []
         super().__init__(name, [program, "-F", "-c", str(directory / "dovecot.conf")], directory, ready)
         self.address = address
         self.ports = ports
         self.submission = submission
+        self.lmtp = lmtp
         self.master = master
         self.log = directory / "dovecot.log"
         self.extra_logs.append(self.log)
@@ -136,6 +147,15 @@ class Dovecot(ServerProcess):
             owner = pwd.getpwnam(MAIL_ACCOUNT)
             for path in (home, *home.rglob("*")):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
+
+    def mail(self, user: str) -> list[bytes]:
+        """The messages in the user's INBOX, in no order. `user` is a name without its domain."""
+        home = self._mail / user / "Maildir"
+        found = []
+        for path in (*home.glob("new/*"), *home.glob("cur/*")):
+            with suppress(FileNotFoundError):  # it has just been moved
+                found.append(path.read_bytes())
+        return found
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait for the greetings too: login processes that are stopped before they are up wait for each other."""
@@ -182,7 +202,9 @@ class Dovecot(ServerProcess):
             "uid": owner.pw_uid,
             "gid": owner.pw_gid,
             "elements": _LOG_ELEMENTS,
-            "protocols": "imap pop3" if self.submission is None else "imap pop3 submission",
+            "protocols": " ".join(
+                ["imap", "pop3", *(["submission"] if self.submission else []), *(["lmtp"] if self.lmtp else [])]
+            ),
         }
         parts = [_BASE.format(**values)]
         parts.append(_login_service("imap", self._listeners("imap")))
@@ -191,6 +213,8 @@ class Dovecot(ServerProcess):
             parts.append(_login_service("submission", self._listeners("submission")))
             host, port = self.submission.relay
             parts.append(_RELAY.format(host=host, port=port))
+        if self.lmtp:
+            parts.append(_LMTP.format(port=self.lmtp, user="" if self._root else f"user = {account}"))
         if not self._root:
             parts.append(_WITHOUT_ROOT.format(account=account, group=_group_name(owner.pw_gid)))
         return "\n".join(parts)
@@ -285,6 +309,15 @@ service anvil {{
 _RELAY = """
 submission_relay_host = {host}
 submission_relay_port = {port}
+"""
+
+_LMTP = """
+service lmtp {{
+  {user}
+  inet_listener lmtp {{
+    port = {port}
+  }}
+}}
 """
 
 _WITHOUT_ROOT = """

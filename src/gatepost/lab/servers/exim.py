@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from gatepost.lab.servers.pki import CertificateFiles
-from gatepost.lab.servers.process import ServerMissing, ServerProcess
+from gatepost.lab.servers.process import Address, ServerMissing, ServerProcess
 
 ACCOUNT = "nobody"
 INSTALL = "scripts/install-packages unpacks it"
@@ -32,7 +33,10 @@ def program() -> Path:
 
 
 class Exim(ServerProcess):
-    """One Exim with one port, for mail to `contoso.com`. `settings` are more lines of its main section."""
+    """One Exim with one port, for mail to `domains`. `settings` are more lines of its main section.
+
+    With a `relay` it hands mail for `contoso.com` on to that server; all else it keeps to itself.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,8 @@ class Exim(ServerProcess):
         *,
         settings: str = "",
         name: str = "exim",
+        domains: Sequence[str] = ("contoso.com",),
+        relay: Address | None = None,
     ) -> None:
         """Raises `ServerMissing`, also when not root."""
         found = program()
@@ -58,11 +64,17 @@ class Exim(ServerProcess):
         key.write_bytes(certificate.private_key.read_bytes())
         os.chown(key, owner.pw_uid, owner.pw_gid)
         values = {"base": directory, "program": found, "name": name.lower(), "address": address, "port": port}
+        values |= {"domains": " : ".join(domains), "queueing": "queue_only" if relay is None else "", "relay": ""}
+        transports = ""
+        if relay is not None:
+            values["relay"] = _RELAY.format(host=relay[0])
+            transports = _TRANSPORTS.format(host=relay[0], port=relay[1])
         configuration = directory / "exim.conf"
         configuration.write_text(
             _CONFIGURATION.format(
                 **values, gid=owner.pw_gid, certificate=certificate.certificate, key=key, settings=settings
             )
+            + transports
         )
         super().__init__(name, [str(found), "-C", str(configuration), "-bdf"], directory, [(address, port)])
         self.address = address
@@ -92,13 +104,13 @@ daemon_smtp_ports = {port}
 exim_user = {ACCOUNT}
 exim_group = {gid}
 never_users =
-queue_only
+{queueing}
 queue_run_in_order
 tls_advertise_hosts = *
 tls_certificate = {certificate}
 tls_privatekey = {key}
 smtp_enforce_sync = false
-domainlist ours = contoso.com
+domainlist ours = {domains}
 acl_smtp_rcpt = acl_rcpt
 {settings}
 begin acl
@@ -108,7 +120,25 @@ acl_rcpt:
   accept domains = +ours
   deny message = relay not permitted
 begin routers
+{relay}
 none:
   driver = redirect
   data = :blackhole:
 """.replace("{ACCOUNT}", ACCOUNT)
+
+_RELAY = """\
+relay:
+  driver = manualroute
+  domains = contoso.com
+  route_list = * {host} byname
+  transport = relay
+  self = send
+"""
+_TRANSPORTS = """\
+begin transports
+relay:
+  driver = smtp
+  port = {port}
+  allow_localhost
+  tls_verify_certificates =
+"""

@@ -54,7 +54,7 @@ class Gatepost(ServerProcess):
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait for a greeting too: ports accept as soon as the supervisor has them, before a worker is there."""
         super().wait_ready(seconds)
-        greeting = self.addresses.get("imap") or self.addresses.get("pop3")
+        greeting = self.addresses.get("imap") or self.addresses.get("pop3") or self.addresses.get("smtp")
         if greeting is None:
             return
         try:

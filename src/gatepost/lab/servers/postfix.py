@@ -40,7 +40,7 @@ class Postfix(ServerProcess):
         certificate: CertificateFiles | None = None,
         settings: str = "",
     ) -> None:
-        """`settings` are more lines of `main.cf`. Raises `ServerMissing`, also when not root."""
+        """`settings` are more lines of `main.cf`, or others in place of ours. Raises `ServerMissing`, also when not root."""
         require_program("postfix", PACKAGES)
         if os.geteuid() != 0:
             raise ServerMissing("Postfix (which must be started as root)", PACKAGES)
@@ -57,7 +57,7 @@ class Postfix(ServerProcess):
         main = _MAIN.format(base=directory, name=name.lower(), address=address, host=relay[0], port=relay[1])
         if certificate is not None:
             main += _TLS.format(certificate=certificate.certificate, key=certificate.private_key)
-        (directory / "etc/main.cf").write_text(main + settings)
+        (directory / "etc/main.cf").write_text(_merged(main + settings))
         (directory / "etc/master.cf").write_text(_services(address, listeners))
         self._set_up()
 
@@ -79,8 +79,10 @@ class Postfix(ServerProcess):
 class SmtpSink(ServerProcess):
     """Takes every message and keeps it: `messages`, with lines `X-Mail-Args` and `X-Rcpt-Args` on top."""
 
-    def __init__(self, directory: Path, address: str, port: int, name: str = "sink") -> None:
-        """Raises `ServerMissing`."""
+    def __init__(
+        self, directory: Path, address: str, port: int, name: str = "sink", options: Sequence[str] = ()
+    ) -> None:
+        """`options` are more of `smtp-sink`'s. Raises `ServerMissing`."""
         program = require_program("smtp-sink", PACKAGES)
         directory.mkdir(parents=True, exist_ok=True)
         # `smtp-sink` gives up its rights before it writes, and tests' own directories are nobody else's to enter.
@@ -89,7 +91,8 @@ class SmtpSink(ServerProcess):
         if os.geteuid() == 0:
             shutil.chown(self.kept, SINK_ACCOUNT)
             account = ["-u", SINK_ACCOUNT]
-        argv = [program, *account, "-d", f"{self.kept}/%H%M%S.", f"{address}:{port}", str(SINK_BACKLOG)]
+        host = f"[{address}]" if ":" in address else address
+        argv = [program, *account, *options, "-d", f"{self.kept}/%H%M%S.", f"{host}:{port}", str(SINK_BACKLOG)]
         super().__init__(name, argv, directory, [(address, port)])
         self.address: Address = (address, port)
 
@@ -102,6 +105,11 @@ class SmtpSink(ServerProcess):
         """End it; what it kept goes."""
         super().stop(seconds)
         shutil.rmtree(self.kept, ignore_errors=True)
+
+
+def _merged(text: str) -> str:
+    """Lines of `main.cf` of which the last of a name counts: Postfix warns of each other, again and again."""
+    return "".join({line.partition("=")[0].strip(): f"{line}\n" for line in text.splitlines()}.values())
 
 
 def _services(address: str, listeners: Mapping[int, Sequence[str]]) -> str:

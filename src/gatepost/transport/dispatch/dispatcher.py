@@ -16,11 +16,11 @@ from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
-from gatepost.transport.checks import as_it_leaves
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
+from gatepost.transport.leaving import as_it_leaves
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader, ContentDamaged, Spool
 from gatepost.transport.queues.delivery_queue import DeliveryQueue
@@ -89,6 +89,13 @@ class Dispatcher:
         self._queues.touch(queue)
         self.wake()
 
+    def reconsider(self) -> None:
+        """Limits may have changed: more connections may be wanted, or allowed, than before."""
+        self._starved.clear()
+        for queue in self._queues:
+            self._queues.touch(queue)
+        self.wake()
+
     def wake(self) -> None:
         """Look at the runnable queues, soon."""
         if self._planned is None and not self._ending:
@@ -135,7 +142,7 @@ class Dispatcher:
             task = self._loop.create_task(self._connection(queue))
             self._connections.add(task)
             task.add_done_callback(self._ended)
-        self._queues.sleep(queue)
+        self._queues.sleep(queue, now)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -163,9 +170,7 @@ class Dispatcher:
         except Moved:
             self._requeue(queue)
         finally:
-            if stands:
-                queue.connections -= 1
-            else:
+            if not stands:
                 queue.connecting -= 1
             queue.emptied(self._clock())
             self.touch(queue)
@@ -183,12 +188,21 @@ class Dispatcher:
                 else:
                     return
         finally:
-            await sender.quit()
+            # The next connection need not wait for the end of this one.
+            queue.connections -= 1
+            queue.leaving += 1
+            self.touch(queue)
+            try:
+                await sender.quit()
+            finally:
+                queue.leaving -= 1
 
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
-        if queue.deferred:
-            self.touch(queue)  # so that the time of the first one is known
+        if queue.next_time() is not None:
+            self.touch(
+                queue
+            )  # so that the time of the first deferred one is known, and none is left that was not taken
         waiting = self._idle.setdefault(queue, [])
         future: asyncio.Future[bool] = self._loop.create_future()
         waiting.append(future)
@@ -247,7 +261,12 @@ class Dispatcher:
         """None: the content cannot be read now. Raises `ContentDamaged`."""
 
         async def opened() -> BodyReader:
-            return as_it_leaves(await self._spool.body(item.number), envelope)
+            body = await self._spool.body(item.number)
+            try:
+                return await as_it_leaves(body, envelope)
+            except BaseException:
+                body.close()
+                raise
 
         try:
             body = await opened()
@@ -286,11 +305,15 @@ class Dispatcher:
 
     async def _not_reached(self, queue: DeliveryQueue, fault: NotReached) -> None:
         now = self._clock()
+        if queue.connections and fault.failure is None:
+            queue.bind(now)  # those that stand are served: it wants no more of them
+            return
         queue.not_reached(now, fault.reason, fault.retry_at)
         if fault.failure is not None:
             for item in queue.empty():
                 queue.add(item, now)
                 await self._settler.give_up(queue, item, str(fault.failure))
+            queue.retry_at = 0.0  # who comes later is told at once as well
         for waiting in list(self._idle.get(queue, ())):
             _answer(waiting, False)
 

@@ -25,6 +25,8 @@ class Answer:
     reply: str
     tell: Fate | None = None
     """The report of success that is ours to write, where one was asked for (RFC 3461, section 5.2)."""
+    ours: bool = False
+    """No server has said these words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Settler:
         self._clock = clock
         self._log = log
         self._kept: set[asyncio.Future[None]] = set()
+        self._telling: dict[int, int] = {}
+        """Messages with reports that are not yet on disk, and how many."""
         self.delivered = 0
         """Recipients whose message the next server has taken over."""
         self.failed = 0
@@ -58,10 +60,11 @@ class Settler:
         happened = settling.apply(envelope, outcome.answers, server)
         self._count(outcome)
         if happened:
-            await self._report(item.number, envelope, happened)
+            await self.tell(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)
-        if outcome.answers:
-            queue.sent += any(answer.state is RecipientState.DELIVERED for answer in outcome.answers)
+        if any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+            queue.handed_over(now)
+        if outcome.answers and not happened:
             self.keep(item.number, envelope)
         if not left:
             queue.settled(item, now)
@@ -95,8 +98,25 @@ class Settler:
 
         await self._change(queue, item, change)
 
+    async def tell(self, number: int, envelope: Envelope, happened: Happened) -> None:
+        """Have the reports on disk that are due, and only then `keep` what they are about.
+
+        So a crash in between makes a report twice, but never loses one.
+        """
+        self._telling[number] = self._telling.get(number, 0) + 1
+        await self._report(number, envelope, happened)  # cancelled only when all ends: nothing is kept then
+        left = self._telling.pop(number) - 1
+        if left:
+            self._telling[number] = left
+        self.keep(number, envelope)
+
     def keep(self, number: int, envelope: Envelope) -> None:
-        """Have the spool know how the recipients stand; nobody waits for it."""
+        """Have the spool know how the recipients stand; nobody waits for it.
+
+        While a report about another of its recipients is on its way nothing is kept: whoever makes it does, at its end.
+        """
+        if number in self._telling:
+            return
         if settling.is_settled(envelope):
             self.later(self._spool.remove(number), number)
         else:
@@ -132,11 +152,12 @@ class Settler:
             happened = change(envelope)
             if happened:
                 self.failed += sum(fate is not Fate.DELAYED for _, fate in happened)
-                await self._report(item.number, envelope, happened)
+                await self.tell(item.number, envelope, happened)
             left = settling.open_places(envelope, item.recipients)
             if not left and queue.drop(item):
                 queue.emptied(self._clock())
-            self.keep(item.number, envelope)
+            if not happened:
+                self.keep(item.number, envelope)
         finally:
             self.hands.give_back(item.number)
 

@@ -33,7 +33,7 @@ def apply(envelope: Envelope, answers: Sequence[Answer], server: str) -> Happene
         recipient = envelope.recipients[answer.place]
         recipient.state = answer.state
         recipient.reply = answer.reply
-        recipient.server = server
+        recipient.server = "" if answer.ours else server
         recipient.attempts += 1
         if answer.state is RecipientState.FAILED:
             happened.append((answer.place, Fate.FAILED))
@@ -43,12 +43,13 @@ def apply(envelope: Envelope, answers: Sequence[Answer], server: str) -> Happene
 
 
 def fail(envelope: Envelope, places: Iterable[int], reply: str, fate: Fate = Fate.FAILED) -> Happened:
-    """Give recipients up that are not yet settled. Without `reply` what the last server said stays."""
+    """Give recipients up that are not yet settled, in words of ours; without them what a server said stays."""
     happened: Happened = []
     for place in open_places(envelope, places):
         recipient = envelope.recipients[place]
         recipient.state = RecipientState.FAILED
-        recipient.reply = reply or recipient.reply
+        if reply:
+            recipient.reply, recipient.server = reply, ""
         happened.append((place, fate))
     return happened
 

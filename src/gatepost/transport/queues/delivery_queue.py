@@ -16,9 +16,12 @@ from operator import itemgetter
 
 from gatepost.routing.next_hop import NextHop
 from gatepost.transport.queues.item import Item
+from gatepost.transport.queues.rate import Rate
 
 ITEMS_PER_CONNECTION = 20
 """Another connection is opened for each so many that are ready (`SmtpConnectorQueueMessageCountThreshold…`)."""
+BOUND_SECONDS = 60.0
+"""How long a next hop is believed that it takes no more connections."""
 _LAST = itemgetter(2)
 
 
@@ -47,9 +50,17 @@ class DeliveryQueue:
         self.last_retry = 0.0
         self.connecting = 0
         self.connections = 0
+        self._bound = 0
+        self._bound_until = 0.0
+        self.leaving = 0
+        """Connections that take no more messages and have not yet ended."""
         self.empty_since = now
         self.sent = 0
         """Messages handed over since the queue was made."""
+        self.incoming = Rate()
+        """Of messages that were queued."""
+        self.outgoing = Rate()
+        """Of messages that were handed over."""
         self._ready: deque[Item] = deque()
         self._deferred: list[tuple[float, int, Item]] = []
         self._order = 0
@@ -72,7 +83,7 @@ class DeliveryQueue:
     @property
     def idle(self) -> bool:
         """Whether nothing waits, is in hand, or holds a connection."""
-        return not len(self) and not self.connections and not self.connecting
+        return not len(self) and not (self.connections or self.connecting or self.leaving)
 
     def status(self, now: float) -> QueueStatus:
         """What it does now."""
@@ -140,6 +151,11 @@ class DeliveryQueue:
             item.due += seconds
         self._deferred = [(item.due, order, item) for _, order, item in self._deferred]
 
+    def handed_over(self, now: float) -> None:
+        """A server has taken a message of this queue."""
+        self.sent += 1
+        self.outgoing.count(now)
+
     def settled(self, item: Item, now: float) -> None:
         """The item in hand is done with."""
         self._in_hand.pop(item.number, None)
@@ -166,13 +182,20 @@ class DeliveryQueue:
         self._wake(now)
         return len(self._ready) - min(self._gone, len(self._ready))
 
+    def bind(self, now: float) -> None:
+        """The next hop takes no more connections than stand now: for a while no more are opened."""
+        self._bound = self.connections
+        self._bound_until = now + BOUND_SECONDS
+
     def wanted(self, now: float, most: int) -> int:
         """How many connections to open now, with at most `most` in all."""
         if self.suspended or now < self.retry_at:
             return 0
+        if now < self._bound_until:
+            most = min(most, max(1, self._bound))
         ready = self.ready(now)
         open_now = self.connections + self.connecting
-        return max(0, min(most, -(-ready // ITEMS_PER_CONNECTION)) - open_now) if ready else 0
+        return max(0, min(most - self.leaving, -(-ready // ITEMS_PER_CONNECTION)) - open_now) if ready else 0
 
     def next_time(self) -> float | None:
         """When `wanted` may become more than 0 by itself; None when only something new can make it so."""

@@ -52,6 +52,8 @@ class Queues:
         """Queue an item for a next hop."""
         queue = self.queue(next_hop, now)
         queue.add(item, now)
+        if item.due <= now:  # not one that comes back to where it was
+            queue.incoming.count(now)
         self.touch(queue)
         return queue
 
@@ -72,10 +74,13 @@ class Queues:
         found, self._runnable = list(self._runnable), {}
         return [queue for queue in found if queue.identity in self._by_identity]
 
-    def sleep(self, queue: DeliveryQueue) -> None:
-        """Nothing more can be done for a queue now: look again when its time comes."""
+    def sleep(self, queue: DeliveryQueue, now: float) -> None:
+        """Nothing more can be done for a queue now: look again when its time comes.
+
+        What could be sent at once waits for a connection, and those touch the queue when they have room or end.
+        """
         at = queue.next_time()
-        if at is None or self._alarm_of.get(queue) == at:
+        if at is None or at <= now or self._alarm_of.get(queue) == at:
             return
         self._alarm_of[queue] = at
         heappush(self._alarms, (at, queue.identity, queue))

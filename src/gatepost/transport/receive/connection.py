@@ -20,7 +20,11 @@ from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Credentials, Refusal, Send, SignIn, StartTls
 from gatepost.wire.smtp_server_events import Impersonate, ServerEvent, Store, Wait
 
-_REFUSALS = {Verdict.UNAVAILABLE: Refusal.UNAVAILABLE, Verdict.BUSY: Refusal.BUSY}
+_REFUSALS = {
+    Verdict.UNAVAILABLE: Refusal.UNAVAILABLE,
+    Verdict.BUSY: Refusal.BUSY,
+    Verdict.PROTOCOL_NOT_ALLOWED: Refusal.PROTOCOL_NOT_ALLOWED,
+}
 
 
 class ReceiveConnection(ReceiveLeg):
@@ -122,8 +126,7 @@ class ReceiveConnection(ReceiveLeg):
     def _judged(self, result: SignInResult) -> None:
         session, user = self.session, result.user
         assert session is not None
-        # Users may be kept from reading mail by some protocol; sending is not among those, so the password decides.
-        if result.verdict in {Verdict.SIGNED_IN, Verdict.PROTOCOL_NOT_ALLOWED} and user is not None:
+        if result.verdict is Verdict.SIGNED_IN and user is not None:
             self._answer(session.signed_in(user.name))
             return
         self._service.log.info("receive.sign_in_refused", client=self._address, reason=result.reason)

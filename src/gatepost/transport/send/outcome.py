@@ -69,7 +69,7 @@ def judged(recipient: Recipient, verdict: Verdict, broken: Broken | None, *, dsn
     if verdict.fate is Fate.UNCERTAIN:
         return RecipientOutcome(recipient, state, verdict.reply)
     action = ""
-    if state is RecipientState.DELIVERED and recipient.notify & Notify.SUCCESS and not dsn:
+    if state is RecipientState.DELIVERED and recipient.notify and recipient.notify & Notify.SUCCESS and not dsn:
         action = DELIVERED if lmtp else RELAYED
     return RecipientOutcome(recipient, state, verdict.reply, action=action)
 

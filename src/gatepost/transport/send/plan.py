@@ -33,14 +33,22 @@ class Plan:
 
 
 def make_plan(
-    envelope: Envelope, recipients: list[Recipient], extensions: Extensions, head: bytes, *, whole: bool, verified: bool
+    envelope: Envelope,
+    recipients: list[Recipient],
+    extensions: Extensions,
+    head: bytes,
+    size: int,
+    *,
+    whole: bool,
+    verified: bool,
 ) -> Plan:
     """The plan for a server with these `extensions`.
 
-    `head` is the beginning of the content, all of it if `whole`; `verified`: TLS is there and says who the server is.
+    `head` is the beginning of the content, all of it if `whole`; `size` is that of all of it as it leaves, in octets;
+    `verified`: TLS is there and says who the server is.
     """
     plan = Plan()
-    if refusal := _message_refusal(envelope, extensions, verified=verified):
+    if refusal := _message_refusal(envelope, extensions, size, verified=verified):
         plan.refused = [(recipient, refusal) for recipient in recipients]
         return plan
     utf8 = False
@@ -55,7 +63,7 @@ def make_plan(
         plan.mail = mail_command(
             envelope.sender,
             extensions,
-            size=0 if plan.convert else envelope.size,
+            size=0 if plan.convert else size,
             body=body,
             utf8=utf8,
             returns=envelope.returns,
@@ -83,9 +91,9 @@ def make_plan(
     return plan
 
 
-def _message_refusal(envelope: Envelope, extensions: Extensions, *, verified: bool) -> Reply | None:
+def _message_refusal(envelope: Envelope, extensions: Extensions, size: int, *, verified: bool) -> Reply | None:
     """Why this server can have the message for nobody (field cases 19 and 23)."""
-    if extensions.max_size and envelope.size > extensions.max_size:
+    if extensions.max_size and size > extensions.max_size:
         return Reply(552, f"the next server takes no more than {extensions.max_size} octets", "5.3.4")
     if envelope.require_tls and not (verified and extensions.require_tls):
         return Reply(550, "the next server does not promise TLS on all of the way (REQUIRETLS)", "5.7.30")

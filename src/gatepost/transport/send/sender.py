@@ -111,11 +111,12 @@ class SmtpSender(SmtpConnection):
         extensions = self.client.extensions
         limit = min(self.options.max_recipients, extensions.max_recipients or self.options.max_recipients)
         recipients, left = recipients[:limit], recipients[limit:]
-        chunks = body.chunks()
+        in_memory: bytes | None = getattr(body, "whole", None)
+        chunks = body.chunks() if in_memory is None else _NOTHING
         try:
-            head = await anext(chunks, b"")
+            head = await anext(chunks, b"") if in_memory is None else in_memory
             whole = len(head) >= body.size
-            plan = make_plan(envelope, recipients, extensions, head, whole=whole, verified=self.verified)
+            plan = make_plan(envelope, recipients, extensions, head, body.size, whole=whole, verified=self.verified)
             for recipient, reply in plan.refused:
                 outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, reply, ours=True)
             finished, refusal = await self._transact(plan, head, chunks, body.size)
@@ -216,6 +217,16 @@ class SmtpSender(SmtpConnection):
             more = following
 
 
+class _Nothing(AsyncIterator[bytes]):
+    """What follows a content that was had at once."""
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
+
+
+_NOTHING = _Nothing()
+
+
 class _Rest:
     """What follows the first piece of a content."""
 
@@ -237,12 +248,12 @@ class _Memory:
     """A content that is in memory."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self.whole = data
         self.size = len(data)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """All of it."""
-        yield self._data
+        yield self.whole
 
     def close(self) -> None:
         """Nothing is open."""

@@ -26,16 +26,17 @@ CHUNK = 256 * 1024
 class MemoryBody:
     """A small content. A `BodyReader`."""
 
-    __slots__ = ("_body", "size")
+    __slots__ = ("size", "whole")
 
     def __init__(self, body: bytes) -> None:
-        self._body = body
+        self.whole = body
+        """All of it, for those who would rather not wait."""
         self.size = len(body)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """All of it at once."""
-        if self._body:
-            yield self._body
+        if self.whole:
+            yield self.whole
 
     def close(self) -> None:
         """Nothing is held."""
