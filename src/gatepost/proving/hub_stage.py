@@ -127,7 +127,8 @@ class HubService(Gatepost):
 
     def kill_all(self) -> None:
         """kill -9 of every process of the service, at one moment."""
-        children = [child for child, _ in self._children()]
+        # What the kernel lists may lack some while others end, so it is asked more than once.
+        children = {child for _ in range(3) for child, _ in self._children()}
         for pid in (self.pid, *children):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
