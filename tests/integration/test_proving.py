@@ -43,6 +43,9 @@ def test_a_move_under_load(kind: str) -> None:
         assert found["never_back"] == 0, name
         assert 0 <= found["p50"] <= found["p99"], name
     assert report["appends"]["acknowledged"] > 0
+    parts = report["machine"]["processors"]["parts"]
+    assert {name.partition("/")[0] for name in parts} <= {"CAS-01", "CAS-02", "MBX-04", "MBX-05", "clients", "proving"}
+    assert parts
     assert "\n" not in report["summary"]
     if kind == "kill":
         assert report["detection_seconds"] > 0

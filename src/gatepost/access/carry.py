@@ -45,6 +45,10 @@ CARRY_SECONDS = 5.0
 """From the moment that a client's bytes are kept back: as long as it would wait for a busy server without worry."""
 AT_ONCE = 64
 """Sessions of one worker that are being carried at the same time; each may hold two views of a mailbox."""
+BOUNDARY_SECONDS = 2.0
+"""Once signed in at the new server: how long a client that has begun a command meanwhile has to come to its end."""
+LOOK_SECONDS = 0.01
+"""Between two looks whether it has."""
 BUSY = "a command is under way"
 SLOW = "the client reads too slowly"
 FAREWELL = "[UNAVAILABLE] The mailbox has moved to another server, please sign in again."
@@ -78,7 +82,7 @@ class CarryOver:
 
     __slots__ = (
         "_busy", "_credentials", "_door", "_facts", "_introduction", "_relay", "_user", "capabilities", "reason",
-        "servers", "tracker",
+        "servers", "signed_in_vain", "tracker",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +100,8 @@ class CarryOver:
         """What the client was told at its sign-in."""
         self.servers: list[str] = []
         """Where the session has been before."""
+        self.signed_in_vain = False
+        """Whether the last attempt came as far as a sign-in at the new server. Of no meaning once carried."""
         self.reason = ""
         """Why it was not carried over, the last time that it should have been."""
 
@@ -126,6 +132,7 @@ class CarryOver:
             self.reason = "it is being carried over already"
             return False
         self._busy = True
+        self.signed_in_vain = False
         try:
             async with self._door.carrying:
                 carried = await self._carry(target, epoch)
@@ -168,12 +175,30 @@ class CarryOver:
         new = frozenset((signed_in.capabilities or b"").upper().split())
         missing = missing_capabilities(frozenset(self.capabilities.upper().split()), new)
         # The client has had the time of a sign-in to say something.
-        self.reason = f"{target.server} lacks {missing[0].decode(errors='replace')}" if missing else self._refusal()
+        self.signed_in_vain = True
+        if missing:
+            self.reason = f"{target.server} lacks {missing[0].decode(errors='replace')}"
+        else:
+            self.reason = await self._boundary(leg)
         if self.reason:
             leg.abort()
             return False
         assert self._relay is not None
         return await self._change(self._relay, leg, signed_in)
+
+    async def _boundary(self, leg: MailServerLeg) -> str:
+        """Wait for the end of a command that is under way; what is in the way then.
+
+        Signing in again costs the new server more than waiting here, and it is when it is slow, with thousands that
+        come, that clients have said something meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BOUNDARY_SECONDS
+        while loop.time() < deadline and not leg.transport.is_closing():
+            if self._refusal() not in (BUSY, SLOW):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        return self._refusal()
 
     def _server_leg(self, target: Target, epoch: int) -> MailServerLeg | None:
         door = self._door

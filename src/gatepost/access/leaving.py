@@ -11,7 +11,7 @@ MOVED = "the mailbox has moved to another server, please connect again"
 KICKED = "ended by the operator"
 
 CARRIES = 3
-"""Attempts to carry a session over whose client says something each time, while we sign in at the new server."""
+"""Sign-ins at the new server for one session, whose client is never done with its command in time."""
 
 
 class MailLeaver:
@@ -84,5 +84,7 @@ class MailLeaver:
                 leg.epoch = decision.epoch
             elif leg.carry_over is None or not leg.carry_over.may_try_again:
                 self._carries = 0
+            elif not leg.carry_over.signed_in_vain:
+                self._carries += 1  # it had only waited for others, and cost nobody anything
         finally:
             self._carrying = False

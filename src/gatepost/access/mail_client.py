@@ -40,7 +40,7 @@ MAX_PIPELINED = 64 * 1024
 class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = ("_deadline", "_events", "_failures", "_front", "_full", "_proxy", "_reach", "_starttls")
+    __slots__ = ("_deadline", "_events", "_failures", "_front", "_full", "_proof", "_proxy", "_reach", "_starttls")
 
     door: MailDoor
 
@@ -52,6 +52,8 @@ class MailClientLeg(RelayedLeg):
         self._failures: list[str] = []
         self._full = False
         """The transport wants nothing written: the client reads too slowly."""
+        self._proof = b""
+        """What the password that was right is remembered by."""
         self._reach: MailReach | None = None
         """The sign-in that is on its way to the mailbox server."""
 
@@ -190,6 +192,7 @@ class MailClientLeg(RelayedLeg):
                 self._refuse(Refusal.WRONG_CREDENTIALS, "another authorization identity")
                 return
             self._user = user.name
+            self._proof = result.proof
             self.phase = Phase.CONNECTING
             self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
@@ -292,6 +295,8 @@ class MailClientLeg(RelayedLeg):
     # --- ends
 
     def _let_go(self) -> None:
+        if self.relay is not None:
+            self.door.sign_in.still_right(self._user, self._proof)
         if self._reach is not None:
             self._reach.abort()
             self._reach = None

@@ -80,3 +80,5 @@ class SignInResult:
     verdict: Verdict
     user: User | None = None
     reason: str = ""
+    proof: bytes = field(default=b"", repr=False, compare=False)
+    """What a right password is remembered by (`SignInService.still_right`); empty where none was judged right."""

@@ -6,8 +6,8 @@
     user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
-password). A changed password changes the stored hash, so an old success can never match again, nor one of another user
-(field cases 67 and 68). What is wrong is not remembered.
+password), for all workers of the front end (`directory.remembered`). A changed password changes the stored hash, so an
+old success can never match again, nor one of another user (field cases 67 and 68). What is wrong is not remembered.
 
 Unknown user, disabled user, a name that cannot exist and a wrong password do the same work and give the same verdict.
 A master user's form (`user*master`) means nothing here: it is a name that nobody has.
@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 
@@ -38,11 +38,9 @@ from gatepost.directory.port import (
     User,
     Verdict,
 )
+from gatepost.directory.remembered import DIGEST_BYTES, Remembered
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
-
-REMEMBERED_SUCCESSES = 100_000
-"""Digests of right passwords, about 150 bytes each; the oldest go first."""
 
 REMEMBERED_NAMES = 100_000
 """Login names as clients write them, only of those that have signed in."""
@@ -50,8 +48,18 @@ REMEMBERED_NAMES = 100_000
 REMEMBERED_USERS = 100_000
 """Users of sessions as the directory last told them, for the time while it is down."""
 
-SUCCESS_SECONDS = 300.0
-"""A success is good for this long; then the password is checked by argon2 again."""
+SUCCESS_SECONDS = 3600.0
+"""A success is good for this long from its last use; then the password is checked by argon2 again.
+
+A change of the user makes it void at once, so this only says how long an idle digest is kept in memory. It is more than
+the 59 minutes of a phone's longest wait (field case 120): when everybody comes back after a move or a failover, the
+password of each would otherwise be checked anew, 25 ms apiece, in the seconds that matter."""
+
+KNOWN_SECONDS = 300.0
+"""A name's user is taken from memory for this long; then the directory is asked again, and the success renewed."""
+
+VOUCHED_SECONDS = 300.0
+"""What the directory said of a user whom a peer has signed in is good for this long."""
 
 OUTAGE_SECONDS = 3600.0
 """While the directory is down an earlier success is good for this long (field case 115)."""
@@ -65,8 +73,6 @@ TOKEN_SECONDS = 10.0
 MAX_ROUNDS = 4
 """How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
 
-_DIGEST_BYTES = 16
-
 _WRONG = Verdict.WRONG_CREDENTIALS
 
 
@@ -77,6 +83,7 @@ class _Known:
     user: User
     digest: blake2b
     signed_in: SignInResult
+    since: float
 
 
 class SignInService:
@@ -84,6 +91,7 @@ class SignInService:
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
     more than `per_address` of a client address. A check of an address that has few may take the place of another's.
+    `remembered`: what the workers of this front end have found right; None: this one knows its own only.
     `dummy_hash`, `clock` (seconds, monotonic) and `threads` are for tests.
     """
 
@@ -95,6 +103,7 @@ class SignInService:
         waiting_limit: int,
         per_address: int,
         token_verifier: TokenVerifier | None = None,
+        remembered: Remembered | None = None,
         dummy_hash: str = "",
         clock: Callable[[], float] = time.monotonic,
         threads: int = 0,
@@ -105,9 +114,8 @@ class SignInService:
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
         self._clock = clock
         self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
-        self._key = secrets.token_bytes(32)
+        self._remembered = remembered or Remembered()
         self._names: dict[str, _Known] = {}
-        self._successes: dict[bytes, float] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
         self._users: dict[str, tuple[User, float]] = {}
         self._vouched: dict[str, tuple[User, float]] = {}
@@ -147,10 +155,26 @@ class SignInService:
             digest.update(password.encode())
         except UnicodeEncodeError:
             return None
-        checked = self._successes.get(digest.digest())
-        if checked is None or self._clock() - checked > SUCCESS_SECONDS:
+        proof = digest.digest()
+        now = self._clock()
+        age = self._remembered.age(proof, now)
+        if age is None or age > SUCCESS_SECONDS or now - known.since > KNOWN_SECONDS:
             return None
-        return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
+        if protocol not in known.user.protocols:
+            return _not_allowed(known.user)
+        signed_in = known.signed_in
+        return signed_in if signed_in.proof == proof else replace(signed_in, proof=proof)
+
+    def still_right(self, name: str, proof: bytes) -> None:
+        """A session of the user `name` (canonical) has ended that began with this `SignInResult.proof`.
+
+        They may be back in a moment; and it may have lasted for days without any check. While the directory is down
+        nothing becomes good for longer.
+        """
+        if proof:
+            with suppress(DirectoryUnavailable):
+                self._directory.find(name)
+                self._remembered.remember(proof, self._clock())
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Judge a name and password. Never raises for what a client or the directory does.
@@ -208,7 +232,7 @@ class SignInService:
         While the directory is down what it last said holds for `OUTAGE_SECONDS`.
         """
         user, told = self._vouched.get(name, (None, 0.0))
-        if user is None or self._clock() - told > SUCCESS_SECONDS:
+        if user is None or self._clock() - told > VOUCHED_SECONDS:
             try:
                 user = self._last_known(name)
             except DirectoryUnavailable as fault:
@@ -250,10 +274,13 @@ class SignInService:
         if user.disabled or not user.password_hash:
             reason = "disabled" if user.disabled else "has no password"
             return await self._refuse_after_work(client, tries[0], reason, len(tries), canonical)
-        refused = await self._check(client, self._digest_of(user.name, user.password_hash), user.password_hash, tries)
+        proof = _with_password(self._digest_of(user.name, user.password_hash), tries[0])
+        refused = await self._check(client, proof, user.password_hash, tries)
         if refused is not None:
             return refused
-        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+        if protocol not in user.protocols:
+            return _not_allowed(user)
+        return SignInResult(Verdict.SIGNED_IN, user, proof=proof)
 
     def _judge_by_memory(
         self, name: str, password: bytes, protocol: Protocol, fault: DirectoryUnavailable
@@ -261,8 +288,8 @@ class SignInService:
         """While the directory is down: whoever signed in before with this very name and password still does."""
         known = self._names.get(name)
         if known is not None:
-            checked = self._successes.get(_with_password(known.digest, password))
-            if checked is not None and self._clock() - checked <= OUTAGE_SECONDS:
+            age = self._remembered.age(_with_password(known.digest, password), self._clock())
+            if age is not None and age <= OUTAGE_SECONDS:
                 return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
         return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
 
@@ -270,19 +297,19 @@ class SignInService:
         self, client: str, password: bytes, reason: str, times: int = 1, canonical: str = ""
     ) -> SignInResult:
         """Wrong credentials, after as much work as a wrong password takes."""
-        digest = self._digest_of(canonical, self._dummy_hash)
-        refused = await self._check(client, digest, self._dummy_hash, (password,) * times)
+        key = _with_password(self._digest_of(canonical, self._dummy_hash), password)
+        refused = await self._check(client, key, self._dummy_hash, (password,) * times)
         if refused is None or refused.verdict is _WRONG:
             return SignInResult(_WRONG, reason=reason)
         return refused
 
     async def _check(
-        self, client: str, digest: blake2b, password_hash: str, tries: tuple[bytes, ...]
+        self, client: str, key: bytes, password_hash: str, tries: tuple[bytes, ...]
     ) -> SignInResult | None:
         """None when the password is right, else why not. Equal checks that run at the same time are one."""
-        key = _with_password(digest, tries[0])
-        checked = self._successes.get(key)
-        if checked is not None and self._clock() - checked <= SUCCESS_SECONDS:
+        age = self._remembered.age(key, self._clock())
+        if age is not None and age <= SUCCESS_SECONDS:
+            self._remembered.remember(key, self._clock())
             return None
         future = self._running.get(key)
         if future is None:
@@ -309,25 +336,19 @@ class SignInService:
         def done(ended: asyncio.Future[bool]) -> None:
             del self._running[key]
             if not ended.cancelled() and ended.exception() is None and ended.result():
-                self._remember(key)
+                self._remembered.remember(key, self._clock())
 
         future.add_done_callback(done)
         return future
-
-    def _remember(self, key: bytes) -> None:
-        self._successes.pop(key, None)
-        if len(self._successes) >= REMEMBERED_SUCCESSES:
-            del self._successes[next(iter(self._successes))]
-        self._successes[key] = self._clock()
 
     def _remember_name(self, name: str, result: SignInResult) -> None:
         user = result.user
         if user is None:
             return
-        if len(self._names) >= REMEMBERED_NAMES:
+        if len(self._names) >= REMEMBERED_NAMES and name not in self._names:
             del self._names[next(iter(self._names))]
         signed_in = result if result.verdict is Verdict.SIGNED_IN else SignInResult(Verdict.SIGNED_IN, user)
-        self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in)
+        self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in, self._clock())
 
     def _last_known(self, name: str) -> User | None:
         """The user of that name; while the directory is down, as it was last. Raises `DirectoryUnavailable`."""
@@ -355,7 +376,7 @@ class SignInService:
 
     def _digest_of(self, name: str, password_hash: str) -> blake2b:
         """A keyed digest that has taken in whose password it is; each part is preceded by its length."""
-        digest = blake2b(key=self._key, digest_size=_DIGEST_BYTES)
+        digest = blake2b(key=self._remembered.key, digest_size=DIGEST_BYTES)
         for part in (name.encode("utf-8", "surrogatepass"), password_hash.encode()):
             digest.update(len(part).to_bytes(4, "big") + part)
         return digest

@@ -7,21 +7,37 @@ Standard output: one JSON array an event. The end of standard input is `stop`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import ssl
 import sys
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import uvloop
 
-from gatepost.proving.clients import SCRIPTS, Script, Task
+from gatepost.proving.clients import ImapBusy, ImapIdle, Pop3, Script, Task
 from gatepost.proving.connection import Address
-from gatepost.proving.history import Event
+from gatepost.proving.history import Event, Kind
+from gatepost.proving.http_clients import Http, HttpPoll
 from gatepost.proving.machine import raise_open_files
 
+COLLECTED_OBJECTS = 50_000
+"""New objects until those that are in circles are looked for: clients shall not cost what servers need."""
 STOP_SECONDS = 5.0
 """For what is under way when told to stop."""
+
+
+SCRIPTS: dict[str, type[Script]] = {
+    Kind.IMAP_IDLE: ImapIdle,
+    Kind.IMAP_BUSY: ImapBusy,
+    Kind.POP3: Pop3,
+    Kind.HTTP: Http,
+    Kind.HTTP_POLL: HttpPoll,
+}
+
+_encode = msgspec.json.Encoder().encode
 
 
 def _task(found: dict[str, Any]) -> Task:
@@ -29,7 +45,7 @@ def _task(found: dict[str, Any]) -> Task:
 
 
 def _note(event: Event) -> None:
-    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.buffer.write(_encode(event) + b"\n")
 
 
 async def _orders() -> asyncio.StreamReader:
@@ -52,6 +68,9 @@ async def _work() -> None:
     scripts: list[Script] = [
         SCRIPTS[task.kind](task, tls, _note) for task in (_task(found) for found in given["tasks"])
     ]
+    gc.collect()
+    gc.freeze()  # the scripts and their tasks stay for life; what they do makes no circles
+    gc.set_threshold(COLLECTED_OBJECTS, 20, 50)
     running = [asyncio.create_task(script.run()) for script in scripts]
     flushing = asyncio.create_task(_flush())
     while line := await orders.readline():

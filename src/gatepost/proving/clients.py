@@ -7,19 +7,16 @@ makes it act at once, a moment apart from the others: the parent pokes when a da
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
-import json
 import random
 import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
-from gatepost.proving.connection import Address, Connection, Ended
-from gatepost.proving.history import Event, Kind, What
+from gatepost.proving.connection import Address, Connection, Ended, Signal
+from gatepost.proving.history import Event, What
 
 BACK_SECONDS = 0.2
 """At most, from the end of a connection until a client connects again."""
@@ -28,9 +25,8 @@ LATER_SECONDS = 0.5
 POKE_SECONDS = 0.5
 """Over which clients act after a poke."""
 LOOK_SECONDS = 0.3
-"""A client that the old server still answered asks again after so long."""
-HEARTBEAT_SECONDS = 60
-"""A long poll."""
+"""A client that the old server still answered asks again after so long, or after a quarter of the time that has passed
+since the poke: who waits for long must not be what everybody waits for."""
 TEMPORARY = (b"[UNAVAILABLE]", b"[INUSE]", b"[LIMIT]", b"[SYS/TEMP]", b"[IN-USE]", b"[LOGIN-DELAY]", b"[ALERT]")
 """What tells a client to come back later, in IMAP (RFC 5530) and POP3 (RFC 3206)."""
 
@@ -58,20 +54,26 @@ class Script(ABC):
         self.tls = tls
         self._note = note
         self.number = 0
-        self.poked = asyncio.Event()
+        self.poked = Signal()
         self.old = ""
         """The server that the database has left, by the last poke."""
-        self.stopping = asyncio.Event()
+        self.poked_at = 0.0
+        self.stopping = Signal()
         self.chance = random.Random(task.name)  # noqa: S311 - jitter
 
-    def note(self, what: What, server: str = "", detail: str = "") -> None:
+    def note(self, what: What, server: str = "", detail: str = "", asked: float = 0.0) -> None:
         """Write down."""
-        self._note(Event(time.monotonic(), self.task.name, what.value, self.number, server, detail))
+        self._note(Event(time.monotonic(), self.task.name, what.value, self.number, server, detail, asked))
 
     def poke(self, old: str) -> None:
         """Act now."""
         self.old = old
+        self.poked_at = time.monotonic()
         self.poked.set()
+
+    def look(self) -> float:
+        """Seconds until the next question whether it is the new server that answers."""
+        return max(LOOK_SECONDS, (time.monotonic() - self.poked_at) / 4)
 
     def stop(self) -> None:
         """End after what is under way."""
@@ -102,9 +104,7 @@ class Script(ABC):
 
     async def pause(self, seconds: float, *, pokes: bool = True) -> None:
         """Wait, less when poked (if `pokes`) or stopped."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await (self.poked if pokes else self.stopping).wait()
+        await (self.poked if pokes else self.stopping).wait(seconds)
         if pokes and self.poked.is_set() and not self.stopping.is_set():
             self.poked.clear()
             await self.pause(self.chance.uniform(0, POKE_SECONDS), pokes=False)
@@ -112,11 +112,10 @@ class Script(ABC):
     async def rest(self, connection: Connection, seconds: float, *, pokes: bool = True) -> None:
         """As `pause`, with an open connection, whose end is noticed at once as programs do. Raises `Ended`."""
         event = self.poked if pokes else self.stopping
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while (line := await connection.line_or(event)) is not None:
-                    if line.startswith(b"* BYE") or not line.startswith(b"* "):
-                        raise Ended(line.decode(errors="replace"))
+        deadline = asyncio.get_running_loop().time() + seconds
+        while (line := await connection.line_or(event, deadline - asyncio.get_running_loop().time())) is not None:
+            if line.startswith(b"* BYE") or not line.startswith(b"* "):
+                raise Ended(line.decode(errors="replace"))
         if pokes and self.poked.is_set() and not self.stopping.is_set():
             self.poked.clear()
             await self.rest(connection, self.chance.uniform(0, POKE_SECONDS), pokes=False)
@@ -187,13 +186,14 @@ class Imap(Script):
 
     async def where(self, connection: Connection) -> str | None:
         """Ask who answers, which is written down as a success; None when it is refused."""
+        asked = time.monotonic()
         answer, lines = await self.command(connection, "ID NIL")
         if not answer.startswith(b"OK"):
             self.refused(answer)
             return None
         words = next((line for line in lines if line.startswith(b"* ID ")), b"").split(b'"')
         server = words[3].decode() if len(words) > 3 else ""
-        self.note(What.OK, server)
+        self.note(What.OK, server, asked=asked)
         return server
 
 
@@ -222,7 +222,7 @@ class ImapIdle(Imap):
                 self.refused(answer)
                 return True
             if await self.where(connection) == self.old and self.old:
-                await self.rest(connection, LOOK_SECONDS, pokes=False)
+                await self.rest(connection, self.look(), pokes=False)
                 self.poked.set()
         connection.send(b"z LOGOUT\r\n")
         return False
@@ -245,7 +245,7 @@ class ImapBusy(Imap):
             server = await self.where(connection)
             if server is None:
                 return True
-            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
+            await self.rest(connection, self.look() if server == self.old else self.task.think_seconds)
         connection.send(b"z LOGOUT\r\n")
         return False
 
@@ -307,101 +307,3 @@ class Pop3(Script):
             while await connection.line() != b".":
                 pass
         return True
-
-
-class Http(Script):
-    """Asks for pages on a connection that stays."""
-
-    path = "/owa"
-
-    async def session(self, connection: Connection) -> bool:
-        """As `Script.session`."""
-        while not self.stopping.is_set():
-            status, headers, body = await self.request(connection, "GET", "/owa")
-            if not self.judge(status, body):
-                return True
-            server = ""
-            with suppress(ValueError):
-                server = str(json.loads(body).get("mailbox_server", ""))
-            self.note(What.OK, server)
-            await self.rest(connection, LOOK_SECONDS if server == self.old else self.task.think_seconds)
-            if headers.get("connection", "").lower() == "close":
-                return False
-        return False
-
-    def judge(self, status: int, body: bytes) -> bool:
-        """Whether it is a success; if not, it is written down."""
-        if status == 200:
-            if body.startswith(b"{") and self.task.user.encode() not in body:
-                self.note(What.WRONG, detail="somebody else's page")
-                return False
-            return True
-        temporary = status in {502, 503, 504}
-        self.note(What.REFUSED if temporary else What.WRONG, detail=f"HTTP {status}")
-        return False
-
-    async def request(
-        self, connection: Connection, method: str, path: str, body: bytes = b"", seconds: float = 0.0
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers, body. Raises `Ended`, TimeoutError. `seconds`: how long the answer may take besides."""
-        word = base64.b64encode(f"{self.task.user}:{self.task.password}".encode()).decode()
-        lines = [f"{method} {path} HTTP/1.1", "Host: mail.contoso.com", f"Authorization: Basic {word}"]
-        lines += ["Accept: application/json"] if method == "GET" else ["Content-Type: application/vnd.ms-sync.wbxml"]
-        lines += ["MS-ASProtocolVersion: 14.1"] if method == "POST" else []
-        connection.send("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
-        status_line = await self._first_line(connection, seconds)
-        headers: dict[str, str] = {}
-        while line := await connection.line():
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        async with asyncio.timeout(30):
-            try:
-                content = await connection.reader.readexactly(int(headers.get("content-length", "0")))
-            except (OSError, asyncio.IncompleteReadError) as fault:
-                raise Ended(type(fault).__name__) from fault
-        return int(status_line.split()[1]), headers, content
-
-    async def _first_line(self, connection: Connection, seconds: float) -> bytes:
-        if not seconds:
-            return await connection.line()
-        async with asyncio.timeout(seconds):
-            line = await connection.line_or(self.stopping)
-        if line is None:
-            raise Ended("stopped")
-        return line
-
-
-class HttpPoll(Http):
-    """A phone: asks what is new, then waits with a long poll for more, and asks again when that ends."""
-
-    async def session(self, connection: Connection) -> bool:
-        """As `Script.session`."""
-        query = f"User={self.task.user}&DeviceId={self.task.name.replace('_', '')}&DeviceType=Proving"
-        while not self.stopping.is_set():
-            path = f"/Microsoft-Server-ActiveSync?Cmd=FolderSync&{query}"
-            status, headers, body = await self.request(connection, "POST", path, b"\x03\x01\x6a\x00")
-            if not self.judge(status, body):
-                return True
-            self.note(What.OK, headers.get("x-lab-server", ""))
-            ping = b"\x03\x01\x6a\x00\x00\x0d\x45\x48\x03%d\x00\x01\x01" % HEARTBEAT_SECONDS
-            path = path.replace("FolderSync", "Ping")
-            try:
-                status, headers, body = await self.request(connection, "POST", path, ping, 2 * HEARTBEAT_SECONDS)
-            except Ended:
-                if self.stopping.is_set():
-                    return False
-                raise
-            if not self.judge(status, body):
-                return True
-            if headers.get("connection", "").lower() == "close":
-                return False
-        return False
-
-
-SCRIPTS: dict[str, type[Script]] = {
-    Kind.IMAP_IDLE: ImapIdle,
-    Kind.IMAP_BUSY: ImapBusy,
-    Kind.POP3: Pop3,
-    Kind.HTTP: Http,
-    Kind.HTTP_POLL: HttpPoll,
-}

@@ -57,6 +57,8 @@ class Event(NamedTuple):
     connection: int = 0
     server: str = ""
     detail: str = ""
+    asked: float = 0.0
+    """When the client had asked, of an answer that names its server; `at` is when it came to read the answer."""
 
 
 class Client(NamedTuple):
@@ -151,14 +153,14 @@ def judge_appends(history: History) -> dict[str, int]:
 
 
 def _late_at_old(history: History, by_client: Mapping[str, Sequence[Event]]) -> set[str]:
-    """Clients whom the old server answered after the fence."""
+    """Clients whom the old server answered what they asked after the fence."""
     return {
         client.name
         for move in history.moves
         for client in history.clients
         if client.database == move.database
         for event in by_client.get(client.name, ())
-        if event.what == What.OK and event.server == move.old and move.fenced_at < event.at < _next(history, move)
+        if event.what == What.OK and event.server == move.old and move.fenced_at < event.asked < _next(history, move)
     }
 
 

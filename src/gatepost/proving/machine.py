@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,13 @@ def connections_at(address: str, ports: set[int], table: str) -> set[str]:
 def tcp_table() -> str:
     """`/proc/net/tcp` now."""
     return Path("/proc/net/tcp").read_text()
+
+
+def last_change(file: str) -> str:
+    """Another text after each change of an SQLite file."""
+    found = []
+    for name in (file, f"{file}-wal"):
+        with suppress(OSError):
+            status = Path(name).stat()
+            found.append(f"{status.st_ino} {status.st_size} {status.st_mtime_ns}")
+    return ", ".join(found)

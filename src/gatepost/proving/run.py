@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.configuration.load import load
@@ -24,7 +26,7 @@ from gatepost.configuration.settings import FrontEnd
 from gatepost.lab import figure
 from gatepost.lab.fleet import Fleet, Variant
 from gatepost.lab.servers.dovecot import Dovecot
-from gatepost.proving import machine
+from gatepost.proving import machine, processors
 from gatepost.proving.clients import Task
 from gatepost.proving.history import Client, Event, History, Moved, What, evaluate, missed_goals, summary
 from gatepost.proving.plan import FRONTS, MAILBOX_SETTINGS, ramp, shares, tasks, users
@@ -40,7 +42,11 @@ BACK_SECONDS = 60.0
 FENCE_SECONDS = 11.0
 """After a planned move at the latest: `move_forced_seconds` and a moment."""
 WATCH_SECONDS = 0.005
-"""Between two looks at the registry: how exactly "B is active" is known."""
+"""Between two looks at whether the registry's files have changed: how exactly "B is active" is known."""
+LOOK_SECONDS = 0.05
+"""The registry is read after so long even if its files look unchanged."""
+LIST_SECONDS = 0.25
+"""Between two questions for the sessions at the old server: each costs the front ends a look at all of theirs."""
 
 
 class ClientsFailed(RuntimeError):
@@ -79,9 +85,15 @@ class Clients:
         self._processes.append(process)
         self._readers.append(reader)
 
+    @property
+    def pids(self) -> list[int]:
+        """Of their processes."""
+        return [process.pid for process in self._processes]
+
     def _read(self, lines: IO[bytes]) -> None:
+        decode = msgspec.json.Decoder(Event).decode
         for line in lines:
-            event = Event(*json.loads(line))
+            event = decode(line)
             self.events.append(event)
             if event.what == What.OK:
                 self.last_ok[event.client] = event
@@ -138,7 +150,7 @@ class Watcher:
     """Looks at the registry all the time, and pokes the clients of a database that has another active copy."""
 
     def __init__(self, fleet: Fleet, clients: Clients) -> None:
-        self._front_end = _front_end(fleet)
+        self._front_end = fleet_front_end(fleet)
         self._clients = clients
         self._ended = threading.Event()
         self.seen: dict[str, Seen] = {}
@@ -149,7 +161,13 @@ class Watcher:
     def _look(self) -> None:
         with closing(open_registry(self._front_end)) as registry:
             before: dict[str, str] = {}
+            changed, looked_at = "", 0.0
             while not self._ended.wait(WATCH_SECONDS):
+                # Reading costs 0.3 ms, which the front ends need.
+                was, changed = changed, machine.last_change(self._front_end.registry)
+                if was == changed and time.monotonic() - looked_at < LOOK_SECONDS:
+                    continue
+                looked_at = time.monotonic()
                 try:
                     active = {name: copy.server for name, copy in registry.view().active.items()}
                 except RegistryUnavailable:
@@ -202,7 +220,11 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             time.sleep(seconds)
             watcher = Watcher(fleet, clients)
             during = machine.load()
+            whose = {process.pid: process.name for process in fleet.processes}
+            whose |= dict.fromkeys(clients.pids, "clients") | {os.getsid(0): "proving"}
+            first = processors.read(whose)
             moves, connected = _kill(fleet, clients, watcher, say) if kill else _planned(fleet, clients, watcher, say)
+            used = processors.between(first, processors.read(whose), total)
             time.sleep(seconds)
             watcher.close()
             during = max(during, machine.load(), key=lambda found: found["load_1m"])
@@ -210,7 +232,7 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             history = History(
                 clients.clients, clients.events, moves, stored(directory / "shared-mail"), connected, _sign_ins(fleet)
             )
-    return _report(history, sessions, {"before": before, "during": during}, kill=kill)
+    return _report(history, sessions, {"before": before, "during": during, "processors": used}, kill=kill)
 
 
 def _report(history: History, sessions: int, loads: dict[str, Any], *, kill: bool) -> dict[str, Any]:
@@ -248,7 +270,7 @@ def _back(clients: Clients, database: str, since: float, say: Say) -> None:
 
 def _planned(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[list[Moved], int]:
     """Each database is moved to the other server, by the command that an operator has."""
-    moves = []
+    moves, front_end = [], fleet_front_end(fleet)
     for database in figure.SHARED:
         say(f"gatepost database move {database} --to {B}")
         began = time.monotonic()
@@ -256,10 +278,7 @@ def _planned(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tupl
         seen = watcher.wait(database, began, 5.0)
         if seen is None:
             raise ClientsFailed(f"the registry never had {database} on {B}")
-        listed = _listed(fleet, database)
-        while listed and time.monotonic() < seen.at + FENCE_SECONDS:
-            time.sleep(0.1)
-            listed = _listed(fleet, database)
+        listed = _listed(front_end, database, seen.at + FENCE_SECONDS)
         fence = time.monotonic()
         say(f"{database}: {listed} sessions are at {A}, {fence - seen.at:.1f} s after {B} was active")
         moves.append(Moved(database, A, B, seen.at, fence, listed_left=listed))
@@ -276,7 +295,7 @@ def _kill(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[l
         os.killpg(server.pid, signal.SIGKILL)
     for server in servers:
         server.wait(5.0)
-    moves = []
+    moves, front_end = [], fleet_front_end(fleet)
     for database in figure.SHARED:
         seen = watcher.wait(database, began, BACK_SECONDS)
         if seen is None:
@@ -285,19 +304,29 @@ def _kill(fleet: Fleet, clients: Clients, watcher: Watcher, say: Say) -> tuple[l
         moves.append(Moved(database, A, seen.server, seen.at, killed_at=began))
     for move in moves:
         _back(clients, move.database, move.active_at, say)
-    moves = [replace(move, listed_left=_listed(fleet, move.database)) for move in moves]
+    moves = [replace(move, listed_left=_listed(front_end, move.database, 0.0)) for move in moves]
     return moves, _connected(fleet)
 
 
-def _listed(fleet: Fleet, database: str) -> int:
-    """Sessions of a database that the front ends list at the old server. Raises `ClientsFailed` when one is silent."""
-    found = sessions_at(_front_end(fleet), database, A)
-    if not found.is_whole:
-        raise ClientsFailed(f"not every front end said who is connected: {found.silent}")
-    return found.total
+def _listed(front_end: FrontEnd, database: str, until: float) -> int:
+    """Sessions of a database that the front ends list at the old server: none, or how many are left at `until`.
+
+    A worker that has its hands full may not answer in time; it is asked again. Raises `ClientsFailed` when one stays
+    silent.
+    """
+    silent_at = max(until, time.monotonic()) + BACK_SECONDS
+    while True:
+        found = sessions_at(front_end, database, A, limit=1)
+        now = time.monotonic()
+        if found.is_whole and (not found.total or now > until):
+            return found.total
+        if now > silent_at:
+            raise ClientsFailed(f"not every front end said who is connected: {found.lines()}")
+        time.sleep(LIST_SECONDS)
 
 
-def _front_end(fleet: Fleet) -> FrontEnd:
+def fleet_front_end(fleet: Fleet) -> FrontEnd:
+    """What the configuration says of the front ends."""
     loaded = load(str(fleet.configuration))
     assert loaded.configuration is not None
     return loaded.configuration.front_end

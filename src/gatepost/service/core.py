@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, cast
@@ -16,6 +17,7 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.sharedstate.port import SharedState
@@ -95,6 +97,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         waiting_limit=front_end.limits.password_checks,
         per_address=front_end.limits.password_checks_per_address,
         token_verifier=verifier,
+        remembered=Remembered.inherited(os.environ),
     )
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
+from gatepost.directory.remembered import VARIABLE, make_memory
 from gatepost.service.control import Failed, Leaving, Message, Ping, Ready, Reload, Reloaded, Start
 from gatepost.service.worker_process import State, WorkerProcess
 
@@ -59,6 +60,8 @@ class Fleet:
         self._core = core
         self._start_message = start_message
         self._log = log
+        self._shared: int | None = None
+        """Memory of passwords that were right lately, for all workers; those that replace others go on with it."""
         self._loop = asyncio.get_running_loop()
         self._slots: list[_Slot] = []
         self._leaving: set[WorkerProcess] = set()
@@ -148,6 +151,9 @@ class Fleet:
             worker.drain(seconds, patience)
         self._check_nobody_left()
         await self._nobody_left.wait()
+        if self._shared is not None:
+            os.close(self._shared)
+            self._shared = None
 
     def _launch(self, slot: _Slot) -> None:
         slot.restart = None
@@ -159,7 +165,12 @@ class Fleet:
         slot.unanswered = 0
         worker = None
         try:
-            worker = WorkerProcess(slot.index, [self._core], os.environ, self._received, self._exited)
+            if self._shared is None:
+                self._shared = make_memory()
+            environment = os.environ | {VARIABLE: str(self._shared)}
+            worker = WorkerProcess(
+                slot.index, [self._core], environment, self._received, self._exited, inherited=[self._shared]
+            )
             worker.channel.send(*self._start_message(slot.index))
         except OSError as fault:  # no memory, no process table entry, no descriptor: may pass
             if worker is not None:

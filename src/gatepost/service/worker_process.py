@@ -52,8 +52,12 @@ class WorkerProcess:
         on_message: Callable[[WorkerProcess, Message], None],
         on_exit: Callable[[WorkerProcess], None],
         module: str = WORKER_MODULE,
+        inherited: Sequence[int] = (),
     ) -> None:
-        """Starts the process: `module` with its control connection's descriptor and `arguments`. Raises OSError."""
+        """Starts the process: `module` with its control connection's descriptor and `arguments`. Raises OSError.
+
+        `inherited`: further descriptors that it has under the same numbers.
+        """
         self.slot = slot
         self.state = State.STARTING
         self.was_ready = False
@@ -74,7 +78,11 @@ class WorkerProcess:
             # A process group of its own: Ctrl-C in a terminal reaches the supervisor only, which then drains.
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - every word of the command is ours
-                    command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, process_group=0
+                    command,
+                    pass_fds=[theirs.fileno(), *inherited],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    process_group=0,
                 )
             except OSError:
                 ours.close()

@@ -54,11 +54,17 @@ class OneUser:
         self.verdict: Verdict | None = None
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
+        self.ended: list[tuple[str, bytes]] = []
+        """Whose sessions have ended, with their proofs."""
         self.user = User("alice@contoso.com", Mailbox("DB01"), login_at_server="alice")
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         """Known at once when the name says so."""
         return self._judge(name, password) if name.startswith("alice") else None
+
+    def still_right(self, name: str, proof: bytes) -> None:
+        """A session of somebody who was let in has ended."""
+        self.ended.append((name, proof))
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Anybody else."""
@@ -70,7 +76,9 @@ class OneUser:
         if self.verdict is not None:
             return SignInResult(self.verdict, reason=self.verdict.value)
         right = (name, password) == ("alice", "secret-apw")
-        return SignInResult(Verdict.SIGNED_IN, self.user) if right else SignInResult(Verdict.WRONG_CREDENTIALS)
+        if not right:
+            return SignInResult(Verdict.WRONG_CREDENTIALS)
+        return SignInResult(Verdict.SIGNED_IN, self.user, proof=b"right")
 
 
 class MailboxServer:

@@ -16,7 +16,7 @@ from stage import LIMITS, Client, MailboxServer, Stage, stage, until
 
 from gatepost.access import carry
 from gatepost.access.carry import CarryOver, without_compression
-from gatepost.access.leaving import MailLeaver
+from gatepost.access.leaving import CARRIES, MailLeaver
 from gatepost.access.mail_client import MailClientLeg
 from gatepost.access.moves import Outcome
 from gatepost.organization.model import SignIn, SignInForm
@@ -228,7 +228,10 @@ async def test_a_busy_session_is_left_as_it_is(command: bytes) -> None:
             assert await client.line() == b"b OK done by MBX-01\r\n"
 
 
-async def test_a_session_that_became_busy_during_the_sign_in_stays_too() -> None:
+async def test_a_session_that_became_busy_during_the_sign_in_and_stays_so_stays_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(carry, "BOUNDARY_SECONDS", 0.05)
     async with two_servers() as s:
         client, leg = await idling(s)
         new = server(s, "MBX-02")
@@ -246,8 +249,57 @@ async def test_a_session_that_became_busy_during_the_sign_in_stays_too() -> None
         await until(lambda: new.closed)
 
 
-async def test_a_session_that_must_go_is_carried_at_its_next_boundary() -> None:
+async def test_a_client_that_spoke_during_the_sign_in_is_carried_after_its_command() -> None:
+    """The new server is signed in to once, however slow it is."""
+    async with two_servers() as s:
+        client, leg = await idling(s)
+        old, new = server(s, "MBX-01"), server(s, "MBX-02")
+        new.stops_at, old.stops_at = (b"LOGIN",), (b"STORE",)
+        carrying = asyncio.ensure_future(leg.carry(to(s)))
+        await new.stopped.wait()
+        client.writer.write(b"DONE\r\nd STORE 1 FLAGS x\r\n")
+        await old.stopped.wait()
+        new.gate.set()
+        await asyncio.sleep(5 * carry.LOOK_SECONDS)
+        assert not carrying.done()
+        old.gate.set()
+        assert await carrying
+        assert await client.line() == b"c OK Idle completed.\r\n"
+        assert await client.line() == b"d OK done by MBX-01\r\n"
+        assert await client.say(b"e STORE 1 FLAGS x\r\n") == b"e OK done by MBX-02\r\n"
+        assert new.connections == 1
+
+
+async def test_waiting_for_others_is_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was busy when it was their turn may wait for further ones, and cost the new server nothing."""
+    async with two_servers() as s:
+        client, leg = await idling(s)
+        old, new = server(s, "MBX-01"), server(s, "MBX-02")
+        s.router.set_view(s.view("MBX-02", 2))
+        s.door.carrying = asyncio.Semaphore(0)
+        leaver = MailLeaver(leg, "moved", "moved", moved=True)
+        for number in range(CARRIES + 2):
+            assert not leaver.leave()
+            old.stops_at = (b"STORE",)
+            client.writer.write((b"DONE\r\n" if number == 0 else b"") + b"d STORE 1 FLAGS x\r\n")
+            await old.stopped.wait()
+            s.door.carrying.release()
+            await until(lambda: not leaver._carrying)
+            await s.door.carrying.acquire()
+            old.gate.set()
+            while not (await client.line()).startswith(b"d OK"):
+                pass
+            old.gate.clear()
+            old.stopped.clear()
+        assert (new.connections, leg.carry_over.reason) == (0, carry.BUSY)  # type: ignore[union-attr]
+        s.door.carrying.release()
+        assert not leaver.leave()
+        await until(lambda: leaver.outcome is Outcome.STAYED)
+
+
+async def test_a_session_that_must_go_is_carried_at_its_next_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client spoke during the first attempt: it stays until it is quiet again, and then goes on elsewhere."""
+    monkeypatch.setattr(carry, "BOUNDARY_SECONDS", 0.05)
     async with two_servers() as s:
         client, leg = await idling(s)
         old, new = server(s, "MBX-01"), server(s, "MBX-02")

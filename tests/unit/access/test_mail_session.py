@@ -38,6 +38,7 @@ async def test_sign_in_reaches_the_active_copy_and_relays() -> None:
         line = s.log_lines("imap.session")[0]
         assert (line["outcome"], line["server"], line["user"]) == ("signed in", "MBX-01", "alice@contoso.com")
         assert (line["bytes_in"], line["bytes_out"]) == (8, 21)
+        assert s.sign_in.ended == [("alice@contoso.com", b"right")]
 
 
 async def test_bytes_pipelined_after_the_sign_in_arrive_once_and_after_it() -> None:

@@ -79,7 +79,7 @@ def test_two_shells_at_once_both_make_their_change(path: str) -> None:
     command = [sys.executable, "-m", "gatepost", "shell", "--organization", path, "-c"]
     texts = [
         f"New-ClientAccessArray -Name A{n} -Fqdn outlook{n}.contoso.com -Site {site}"
-        for n, site in enumerate(("usa", "europe", "asia"))
+        for n, site in enumerate(("usa", "europe"))
     ]
     with held(path):
         running = [subprocess.Popen([*command, text], stderr=subprocess.PIPE) for text in texts]
@@ -89,7 +89,7 @@ def test_two_shells_at_once_both_make_their_change(path: str) -> None:
         assert process.communicate(timeout=60)[1] == b""
         assert process.returncode == 0
     written = Path(path).read_text()
-    assert all(f"[arrays.A{n}]" in written for n in range(3))
+    assert all(f"[arrays.A{n}]" in written for n in range(2))
 
 
 def test_plain_commands_do_the_same(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from gatepost.directory import passwords, sign_in
 from gatepost.directory.port import DirectoryUnavailable, TokenVerifierUnavailable, User, Verdict
+from gatepost.directory.remembered import Remembered, make_memory
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Mailbox
@@ -186,18 +188,67 @@ async def test_right_password_but_not_this_protocol(service: SignInService) -> N
     assert (await service.password("otto", "pear", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
 
 
-async def test_a_success_is_remembered_for_a_while(
+async def test_a_success_is_remembered_for_a_while_from_its_last_use(
     service: SignInService, counter: Counter, clock: list[float]
 ) -> None:
     await service.password("anna", "apple", IMAP, CLIENT)
-    clock[0] += sign_in.SUCCESS_SECONDS
+    clock[0] += sign_in.KNOWN_SECONDS
     assert service.password_now("anna", "apple", POP3) is not None
+    for _ in range(2):
+        clock[0] += sign_in.SUCCESS_SECONDS - sign_in.KNOWN_SECONDS
+        assert service.password_now("anna", "apple", POP3) is None  # the directory is asked first
+        assert (await service.password("anna", "apple", POP3, CLIENT)).user == ANNA
     await service.password("sales", "apple", IMAP, CLIENT)  # another way to write the name needs no second check
     assert len(counter.checks) == 1
-    clock[0] += 0.1
+    clock[0] += sign_in.SUCCESS_SECONDS + 0.1
     assert service.password_now("anna", "apple", IMAP) is None
     assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
     assert len(counter.checks) == 2
+
+
+async def test_a_success_of_one_worker_is_one_of_all(
+    directory: FakeDirectory, counter: Counter, clock: list[float]
+) -> None:
+    """They share memory, as the workers of one front end do; a changed password is void in all of them."""
+    memory = make_memory(16)
+    services = [
+        SignInService(
+            directory,
+            "contoso.com",
+            waiting_limit=3,
+            per_address=8,
+            remembered=Remembered(os.dup(memory)),
+            dummy_hash=DUMMY,
+            clock=lambda: clock[0],
+            threads=1,
+        )
+        for _ in range(2)
+    ]
+    os.close(memory)
+    for service in services:
+        assert (await service.password("anna", "apple", IMAP, CLIENT)).user == ANNA
+        assert (await service.password("anna", "pear", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
+    assert [checked for checked, _ in counter.checks].count(ANNA.password_hash) == 3
+    directory.put("anna@contoso.com", replace(ANNA, password_hash=CHEAP.hash("pear")))
+    for service in services:
+        assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
+        service.close()
+
+
+async def test_whoever_had_a_session_until_now_needs_no_check(
+    service: SignInService, counter: Counter, clock: list[float]
+) -> None:
+    """It may have lasted for days; but a password that was changed meanwhile is checked, and wrong."""
+    proof = (await service.password("anna", "apple", IMAP, CLIENT)).proof
+    assert service.password_now("anna", "apple", IMAP).proof == proof  # type: ignore[union-attr]
+    clock[0] += 3 * 86400
+    service.still_right(ANNA.name, proof)
+    service.still_right(ANNA.name, b"")  # of a session by a token
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).user == ANNA
+    assert len(counter.checks) == 1
+    service._directory.put("anna@contoso.com", replace(ANNA, password_hash=CHEAP.hash("pear")))  # type: ignore[attr-defined]
+    service.still_right(ANNA.name, proof)
+    assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.WRONG_CREDENTIALS
 
 
 async def test_only_that_password_of_that_user_is_remembered(service: SignInService) -> None:
@@ -324,7 +375,7 @@ async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
     service: SignInService, directory: FakeDirectory, clock: list[float]
 ) -> None:
     """Field case 115: last known good, bounded; only with the very password that was right."""
-    await service.password("anna", "apple", IMAP, CLIENT)
+    proof = (await service.password("anna", "apple", IMAP, CLIENT)).proof
     await service.password("otto", "apple", POP3, CLIENT)
     directory.down = True
     clock[0] += sign_in.OUTAGE_SECONDS
@@ -333,20 +384,16 @@ async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
     assert (await service.password("otto", "apple", IMAP, CLIENT)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
     assert (await service.password("anna", "pear", IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
     clock[0] += 0.1
+    service.still_right(ANNA.name, proof)
     assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
 
 
 async def test_memory_is_bounded(service: SignInService, monkeypatch: Any) -> None:
     monkeypatch.setattr(sign_in, "REMEMBERED_NAMES", 3)
-    monkeypatch.setattr(sign_in, "REMEMBERED_SUCCESSES", 3)
     for n in range(8):
         assert (await service.password("anna" + " " * n, "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
         await service.password(f"stranger {n}", "x", IMAP, CLIENT)
     assert len(service._names) <= 3
-    assert len(service._successes) <= 3
-    for n in range(8):
-        service._remember(bytes([n]))
-    assert len(service._successes) == 3
     assert service._running == {}
 
 
@@ -357,7 +404,7 @@ async def test_no_secret_is_kept(service: SignInService) -> None:
     assert (await service.password("s", secret, IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
     await service.password("s", secret + "!", IMAP, CLIENT)
     seen: set[int] = set()
-    stack: list[object] = [service._names, service._successes, service._running]
+    stack: list[object] = [service._names, service._remembered._memory[:], service._running]
     while stack:
         item = stack.pop()
         if id(item) in seen or isinstance(item, type):
@@ -476,7 +523,7 @@ def test_a_peers_user_is_known_while_the_directory_is_down(
     """If seen before, for an hour; for others the fault is temporary."""
     service.user_by_name("anna@contoso.com", IMAP)
     directory.down = True
-    for seconds in (0.0, sign_in.SUCCESS_SECONDS + 1, sign_in.OUTAGE_SECONDS - 1):
+    for seconds in (0.0, sign_in.VOUCHED_SECONDS + 1, sign_in.OUTAGE_SECONDS - 1):
         clock[0] = 1000.0 + seconds
         assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
     clock[0] += sign_in.SUCCESS_SECONDS + sign_in.OUTAGE_SECONDS

@@ -20,6 +20,8 @@ from gatepost.organization.model import Endpoint, Protocol, TlsMode, VirtualDire
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("mbx-1.contoso.com", "mail.contoso.com")
+CLIENT_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+AUTHORITY.configure_trust(CLIENT_CONTEXT)
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 REQUEST = get("/owa/ws", "Connection: Upgrade", "Upgrade: websocket")
 CLOSING_FRAME = b"\x81\x02hi\x88\x02\x03\xe8"
@@ -52,9 +54,7 @@ class Stage:
         return context
 
     def client_context(self, *_: object) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        AUTHORITY.configure_trust(context)
-        return context
+        return CLIENT_CONTEXT
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """The mailbox server."""

@@ -34,7 +34,7 @@ POP = Client("pop", Kind.POP3, "u@contoso.com", "DB04")
 
 
 def event(client: Client, at: float, what: What, connection: int = 1, server: str = "", detail: str = "") -> Event:
-    return Event(at, client.name, what.value, connection, server, detail)
+    return Event(at, client.name, what.value, connection, server, detail, asked=at - 0.1)
 
 
 def good(client: Client = IDLE) -> list[Event]:

@@ -34,7 +34,9 @@ class FakeWorker:
     made: list[FakeWorker]
     next_fault: OSError | None
 
-    def __init__(self, slot: int, _arguments: object, _environment: object, on_message: Any, on_exit: Any) -> None:
+    def __init__(
+        self, slot: int, _arguments: object, _environment: object, on_message: Any, on_exit: Any, *, inherited: Any
+    ) -> None:
         self.slot = slot
         self.state = State.STARTING
         self.was_ready = False
