@@ -3,7 +3,7 @@
 # make tour      the same, tried by itself: each step says what is expected and what came
 # make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
 # make unit      only the fast tests
-# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol
+# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol; a hub is killed
 # make bench     this front door beside nginx, HAProxy and Dovecot, in one run
 # make clean     everything away that these commands made
 #
@@ -53,6 +53,7 @@ integration: install
 proving: install
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS)
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS) --kill
+	$(BIN)/gatepost proving transport --lab
 
 bench: install
 	@scripts/install-runtime .cache/runtime

@@ -61,7 +61,6 @@ class Stage:
     def ready(self) -> None:
         """Until the transport greets: its port accepts as soon as the supervisor has it."""
         self.hub.wait_ready(PATIENCE)
-        self.client().close()
 
     def stop(self) -> None:
         self.hub.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gatepost.lab.servers.gatepost import Gatepost, write_configuration
-from gatepost.lab.servers.process import POLL_SECONDS, READY_SECONDS, ServerProcess, free_ports
+from gatepost.lab.servers.process import POLL_SECONDS, READY_SECONDS, ServerNotStarted, ServerProcess, free_ports
 from gatepost.lab.toml_text import Table
 from gatepost.service.control import TransportStatus
 from gatepost.service.operators import ask
@@ -92,6 +93,19 @@ class HubService(Gatepost):
         file = write_configuration(folder / "gatepost.toml", front_end, organization)
         super().__init__(front_end["server"], folder, file, {"smtp": (address, int(port))})
 
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until the transport greets. One that was just killed may still have taken a connection, so more than one
+        is tried. Raises `ServerNotStarted`; it is not stopped."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.running:
+            left = max(deadline - time.monotonic(), POLL_SECONDS)
+            with suppress(OSError), socket.create_connection(self.addresses["smtp"], left) as probe:
+                probe.settimeout(left)
+                if probe.recv(1):
+                    return
+            time.sleep(POLL_SECONDS)
+        raise ServerNotStarted(f"{self.name} does not greet\n{self.log_tail()}")
+
     def write(self) -> None:
         """Write the tables as they are now."""
         write_configuration(self.configuration, self.front_end, self.organization)
@@ -113,14 +127,15 @@ class HubService(Gatepost):
 
     def kill_all(self) -> None:
         """kill -9 of every process of the service, at one moment."""
-        children = [child for child, _ in self._children()]
-        self.kill_supervisor()
-        for child in children:
+        # What the kernel lists may lack some while others end, so it is asked more than once.
+        children = {child for _ in range(3) for child, _ in self._children()}
+        for pid in (self.pid, *children):
             with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+        self.wait(READY_SECONDS)
         deadline = time.monotonic() + READY_SECONDS
-        while any(Path(f"/proc/{child}/fd").exists() for child in children) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)  # until their sockets are closed: not ours to reap
+        while any(map(_has_files, children)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def kill_supervisor(self) -> None:
         """kill -9 of the supervisor alone: its children see that, finish what is under way, and end."""
@@ -178,6 +193,13 @@ def _mount(folder: Path, mebibytes: int) -> str:
         return "ext4"
     image.unlink()
     return "tmpfs" if _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)) else ""
+
+
+def _has_files(pid: int) -> bool:
+    """Whether the process has its sockets still; not whether it is there: it is not ours to reap."""
+    with suppress(OSError):
+        return any(Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def _run(*command: str) -> bool:

@@ -21,7 +21,7 @@ from gatepost.access import tasks
 from gatepost.activemanager.open import watch_registry
 from gatepost.activemanager.port import OwnedRegistryWatch
 from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
-from gatepost.balancing.healthy_server_selector import HealthyServerSelector, UnhealthyServer
+from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
@@ -29,7 +29,6 @@ from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
-from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.checks import Checks
 from gatepost.transport.connectivity_log import ConnectivityLog
@@ -47,6 +46,7 @@ from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
 from gatepost.transport.receive.tls import receive_tls
 from gatepost.transport.recipients import Recipients
+from gatepost.transport.remembered import Remembered
 from gatepost.transport.reporting import Reporting
 from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
@@ -54,13 +54,9 @@ from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 
-UNHEALTHY_FACT = "unhealthy"
-"""Where the spool keeps the list of unhealthy servers."""
-SUSPENDED_FACT = "suspended"
-"""Where it keeps the frozen queues."""
-KEEP_SECONDS = 5.0
-"""Between two times that the list of unhealthy servers is written, where it has changed."""
 TICK_SECONDS = 1.0
+CLOCK_SET_SECONDS = 5.0
+"""The wall's clock was set when it has gone so much more or less than time has."""
 LOOK_UP_SECONDS = 5.0
 """Between two times that messages are routed anew which could not be: a directory may come and go."""
 ADDRESSES_SECONDS = 60.0
@@ -78,15 +74,9 @@ QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
 """What `Quarantine` does for them."""
 
 
-class _Suspended(msgspec.Struct):
-    """A frozen queue as it is kept."""
-
-    delivery: str
-    domain: str
-    connector: str
-
-
-async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> Hub:
+async def open_hub(
+    configuration: Configuration, log: FilteringBoundLogger, clock: Callable[[], float] = time.time
+) -> Hub:
     """A hub that transports mail. Raises `SpoolInUse`, `SpoolDamaged`, OSError, `ssl.SSLError`, ValueError.
 
     A missing directory or registry is no fault here: it is logged, and mail waits until it comes.
@@ -109,7 +99,7 @@ async def open_hub(configuration: Configuration, log: FilteringBoundLogger) -> H
     registry = watch_registry(front_end, loop)
     registry.start()
     await registry.first_view(FIRST_VIEW_SECONDS)
-    hub = Hub(configuration, spool, directory, registry, log)
+    hub = Hub(configuration, spool, directory, registry, log, clock)
     await hub.start()
     return hub
 
@@ -172,6 +162,7 @@ class Hub:
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
+        self._remembered = Remembered(spool, self.queues, self._selector, self._settler, clock)
         self._operating = Operating(
             self.queues,
             self._dispatcher,
@@ -179,13 +170,13 @@ class Hub:
             spool,
             self._rerouting.now,
             self._reaching.expedite,
-            self._keep_suspended,
+            self._remembered.keep_suspended,
             clock,
         )
         self._loading: asyncio.Task[None] | None = None
-        self._kept_unhealthy: list[UnhealthyServer] = []
-        self._kept_at = 0.0
         self._metered_at = 0.0
+        self._ahead = 0.0
+        """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
         self._known_at = 0.0
         self._looked_up_at = 0.0
@@ -198,19 +189,13 @@ class Hub:
         self._spool.on_pressure = self._pressure_changed
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
-        kept = await self._spool.get(UNHEALTHY_FACT)
-        if kept is not None:
-            self._selector.load(msgspec.msgpack.decode(kept, type=list[UnhealthyServer]))
-        suspended = await self._spool.get(SUSPENDED_FACT)
-        if suspended is not None:
-            for entry in msgspec.msgpack.decode(suspended, type=list[_Suspended]):
-                next_hop = NextHop(DeliveryType(entry.delivery), entry.domain, entry.connector)
-                self.queues.queue(next_hop, self._clock()).suspended = True
+        await self._remembered.load()
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
         threshold = self._configuration.server.transport.poison_threshold
         self._loading = tasks.start(self._rerouting.load(self._spool.messages(), threshold), "load the spool")
+        self._ahead = self._clock() - self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
@@ -256,7 +241,7 @@ class Hub:
         self._sign_in.close()
         self._registry.close()
         self._directory.close()
-        self._keep_unhealthy()
+        self._remembered.keep_unhealthy()
         await self._settler.flush()
         await self._spool.close()
         await asyncio.to_thread(self._connectivity.close)
@@ -350,17 +335,26 @@ class Hub:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         now = self._clock()
+        self._notice_clock(now)
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
         self._look_up_again(now)
         if abs(now - self._known_at) >= ADDRESSES_SECONDS:
             self._know_ourselves()
-        if abs(now - self._kept_at) >= KEEP_SECONDS:
-            self._kept_at = now
-            self._keep_unhealthy()
+        self._remembered.look(now)
         if self._loop.time() - self._metered_at >= METERING_SECONDS - TICK_SECONDS / 2:
             self._metered_at = self._loop.time()
             waiting = self.queues.get(SUBMISSION)
             self.intake.meter(len(waiting) if waiting is not None else 0)
+
+    def _notice_clock(self, now: float) -> None:
+        """Waiting is measured by the wall's clock, since it outlives the process; when that is set, waiting is not
+        longer or shorter for it. Messages' ages are: they go by the dates that others read."""
+        ahead = now - self._loop.time()
+        step, self._ahead = ahead - self._ahead, ahead
+        if abs(step) >= CLOCK_SET_SECONDS:
+            self._log.warning("clock.set", seconds=round(step, 1))
+            self.queues.shift(step)
+            self._dispatcher.wake()
 
     def _pressure_changed(self, now: Pressure) -> None:
         causes = {cause: stage.name.lower() for cause, stage in self._spool.causes().items()}
@@ -375,20 +369,6 @@ class Hub:
             self._looked_up_at = now
             self._categorizer.lacks_directory = False
             self._rerouting.reconsider()
-
-    def _keep_unhealthy(self) -> None:
-        found = self._selector.unhealthy(self._clock())
-        if found != self._kept_unhealthy:
-            self._kept_unhealthy = found
-            self._settler.later(self._spool.put(UNHEALTHY_FACT, msgspec.msgpack.encode(found)), 0)
-
-    def _keep_suspended(self) -> None:
-        found = [
-            _Suspended(q.next_hop.delivery.value, q.next_hop.domain, q.next_hop.connector)
-            for q in self.queues
-            if q.suspended
-        ]
-        self._settler.later(self._spool.put(SUSPENDED_FACT, msgspec.msgpack.encode(found)), 0)
 
 
 def _settings(configuration: Configuration) -> HubSettings:

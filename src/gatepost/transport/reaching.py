@@ -106,7 +106,7 @@ class Reaching:
         if len(self._expedited) < MAX_ROTATIONS:
             self._expedited.add(next_hop)
 
-    async def connect(self, next_hop: NextHop, failures: int, queued: int) -> MailSender:
+    async def connect(self, next_hop: NextHop, failures: int, queued: int, first: str = "") -> MailSender:
         """See `dispatch.ports.Reach`. Raises `NotReached`, `Moved`."""
         now = self._clock()
         destination = self._destination(next_hop)
@@ -124,7 +124,12 @@ class Reaching:
             self._expedited.discard(next_hop)
             self.selector.expedite(found.targets, self._clock())
         connecting = self._connecting_for(destination.connector)
-        connected = await connecting.connect(self._rotation(next_hop), found.targets, rows)
+        rotation = self._rotation(next_hop)
+        connected: Connected[SmtpSender] | NotConnected | None = None
+        if first and (wanted := [target for target in found.targets if target.ip == first]):
+            connected = await connecting.connect(rotation, wanted, rows)
+        if not isinstance(connected, Connected):
+            connected = await connecting.connect(rotation, found.targets, rows)
         if isinstance(connected, NotConnected):
             reason = _reason(connected)
             rows.ends(self._clock(), 0, 0, reason)

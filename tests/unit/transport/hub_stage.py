@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import smtplib
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ class Played:
         self.replies: dict[str, str] = {}
         self.gate: asyncio.Event | None = None
         """When there is one, the answer to the content waits for it."""
+        self.busy = False
+        """An answer has waited."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -170,6 +173,7 @@ class Played:
                         content = await reader.readuntil(b"\r\n.\r\n")
                         self.contents += 1
                         if self.gate is not None:
+                            self.busy = True
                             await self.gate.wait()
                         end = self.replies.get("END", "250 2.0.0 Taken")
                         if end.startswith("2"):
@@ -198,6 +202,8 @@ class HubStage:
         self.port, self.mailbox_port, self.outside_port = free_ports(ADDRESS, 3)
         self.extra = hub
         self.log = CapturingLogger()
+        self.clock_ahead = 0.0
+        """Seconds by which the hub's clock was set."""
         self.mailboxes = {
             "MBX-01": Played("127.0.61.2", self.mailbox_port),
             "MBX-02": Played("127.0.61.3", self.mailbox_port),
@@ -227,7 +233,7 @@ class HubStage:
 
     async def start(self) -> None:
         """The hub, at its address."""
-        self.hub = await open_hub(self.configuration(), self.log)
+        self.hub = await open_hub(self.configuration(), self.log, lambda: time.time() + self.clock_ahead)
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((ADDRESS, self.port))

@@ -164,12 +164,13 @@ class Stage:
     def most_connections(self, _next_hop: NextHop) -> int:
         return self.settings.max_per_domain_outbound_connections
 
-    async def connect(self, _next_hop: NextHop, _failures: int, _queued: int) -> Server:
+    async def connect(self, _next_hop: NextHop, _failures: int, _queued: int, first: str = "") -> Server:
         self.connects += 1
         await asyncio.sleep(0)
         if self.refuse is not None:
             raise self.refuse
-        self.servers.append(Server(self, self.addresses[self.connects % len(self.addresses)]))
+        address = first or self.addresses[self.connects % len(self.addresses)]
+        self.servers.append(Server(self, address))
         return self.servers[-1]
 
     def queue(self, number: int, recipients: int = 1, hop: NextHop = HOP, **fields: Any) -> Item:

@@ -158,7 +158,7 @@ class Dispatcher:
     async def _connection(self, queue: DeliveryQueue) -> None:
         stands = False
         try:
-            sender = await self._reach.connect(queue.next_hop, queue.failures, len(queue))
+            sender = await self._reach.connect(queue.next_hop, queue.failures, len(queue), queue.first_server())
             queue.reached()
             queue.connecting -= 1
             queue.connections += 1

@@ -85,8 +85,9 @@ class Reach(Protocol):
     def most_connections(self, next_hop: NextHop) -> int:
         """How many connections a next hop may have at a time."""
 
-    async def connect(self, next_hop: NextHop, failures: int, queued: int) -> Sender:
-        """A connection; `failures` are those in a row before this one, `queued` messages wait.
+    async def connect(self, next_hop: NextHop, failures: int, queued: int, first: str = "") -> Sender:
+        """A connection; `failures` are those in a row before this one, `queued` messages wait. A server at the
+        address `first` is tried before all others: it may have a message already.
 
         Raises `NotReached`, `Moved`.
         """

@@ -139,6 +139,18 @@ class DeliveryQueue:
             return item
         return None
 
+    def first_server(self) -> str:
+        """The address of the server that the next item must go to first; empty: any."""
+        return self._ready[0].server if self._ready else ""
+
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so much: what was to happen in a while still does in that while."""
+        if self.retry_at:
+            self.retry_at += seconds
+        for _, _, item in self._deferred:
+            item.due += seconds
+        self._deferred = [(item.due, order, item) for _, order, item in self._deferred]
+
     def handed_over(self, now: float) -> None:
         """A server has taken a message of this queue."""
         self.sent += 1

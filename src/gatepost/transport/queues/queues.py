@@ -93,6 +93,14 @@ class Queues:
             heappop(self._alarms)
         return self._alarms[0][0] if self._alarms else None
 
+    def shift(self, seconds: float) -> None:
+        """The clock was set by so much (see `DeliveryQueue.shift`)."""
+        self._alarms.clear()
+        self._alarm_of.clear()
+        for queue in self._queues.values():
+            queue.shift(seconds)
+            self.touch(queue)
+
     def forget_idle(self, now: float, seconds: float) -> int:
         """Remove queues that have been empty for so long (`QueueMaxIdleTime`); how many."""
         old = [q for q in self._queues.values() if q.idle and not q.suspended and now - q.empty_since >= seconds]
