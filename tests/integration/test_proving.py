@@ -20,6 +20,8 @@ def prove(*options: str) -> dict[str, Any]:
     """The report of one run. Times depend on what else the machine does; what must never happen does not."""
     if not dovecot.installed():
         missing(ServerMissing("dovecot", dovecot.PACKAGES))
+    if not dovecot.takes_submissions():
+        missing(ServerMissing("Dovecot's submission", dovecot.SUBMISSION_PACKAGES))
     argv = [sys.executable, "-m", "gatepost", "proving", "move", "--lab", "--sessions", "10", "--seconds", "1"]
     done = subprocess.run([*argv, "--json", *options], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stdout, done.stderr
@@ -37,14 +39,18 @@ def test_a_move_under_load(kind: str) -> None:
     assert report["kind"] == kind
     assert report["wrong_kind_errors"] == 0, report["wrong"]
     assert report["left_on_old"] == 0, report["left"]
-    assert set(report["protocols"]) == {"imap_idle", "imap_busy", "pop3", "http", "http_poll"}
+    assert set(report["protocols"]) == {"imap_idle", "imap_busy", "pop3", "http", "http_poll", "submission"}
+    assert report["left_out"] == []
     for name, found in report["protocols"].items():
         assert found["concerned"] == found["sessions"], name
         assert found["never_back"] == 0, name
         assert 0 <= found["p50"] <= found["p99"], name
-    assert report["appends"]["acknowledged"] > 0
+    for messages in (report["appends"], report["submissions"]):
+        assert messages["acknowledged"] > 0
+        assert (messages["lost"], messages["duplicate"]) == (0, 0)
     parts = report["machine"]["processors"]["parts"]
-    assert {name.partition("/")[0] for name in parts} <= {"CAS-01", "CAS-02", "MBX-04", "MBX-05", "clients", "proving"}
+    known = {"CAS-01", "CAS-02", "MBX-04", "MBX-05", "clients", "proving", "sink"}
+    assert {name.partition("/")[0] for name in parts} <= known
     assert parts
     assert "\n" not in report["summary"]
     if kind == "kill":

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from gatepost.lab import hubs
 from gatepost.lab.servers.gatepost import LabUser
-from gatepost.lab.servers.ports import MailPorts
+from gatepost.lab.servers.ports import MailPorts, SubmissionPorts
 from gatepost.lab.servers.process import can_listen, free_ports
 from gatepost.lab.toml_text import Table
 
@@ -120,6 +120,8 @@ class Ports:
     web: dict[str, int] = field(default_factory=dict)
     hubs: dict[str, dict[str, int]] = field(default_factory=dict)
     lmtp: dict[str, int] = field(default_factory=dict)
+    submission: dict[str, SubmissionPorts] = field(default_factory=dict)
+    """Of mailbox servers that take submissions themselves (`own_submission`); in the lab none."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Self
 
 from gatepost.configuration.load import load_organization
-from gatepost.lab import figure, hubs
+from gatepost.lab import figure, hubs, own_submission
 from gatepost.lab.greeting import greeting_message
 from gatepost.lab.servers import dovecot
-from gatepost.lab.servers.dovecot import Dovecot, MasterUser
+from gatepost.lab.servers.dovecot import Dovecot, MasterUser, Submission
 from gatepost.lab.servers.gatepost import Gatepost, LabUser, gatepost_command, give_to, import_users
 from gatepost.lab.servers.mailbox_web import MailboxWeb
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.ports import MailPorts
-from gatepost.lab.servers.process import ServerMissing, ServerProcess
+from gatepost.lab.servers.process import Address, ServerMissing, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 from gatepost.peers.ca import CERTIFICATE_DAYS, Authority, make_authority
 
@@ -73,6 +73,8 @@ class Variant:
     manager: Table = field(default_factory=figure.manager)
     mailbox_settings: str = ""
     """More settings of the Dovecots."""
+    relay: Address | None = None
+    """Where Dovecots that take submissions hand them to; None: users submit at hubs, if there are any."""
 
 
 def _only(tables: Table, servers: Collection[str]) -> Table:
@@ -175,6 +177,7 @@ class Fleet:
             transport = {"server": name, "transport": {"spool": f"state/spool-{name.lower()}"}}
             (self.directory / f"{name.lower()}.toml").write_text(toml_text({"front_end": front | transport}))
         tables = _only(figure.organization(self.ports, hidden, builtin=self.builtin), self.variant.servers)
+        tables = own_submission.with_endpoints(tables, self.ports)
         organization = self.directory / "organization.toml"
         organization.write_text(toml_text(tables))
         self._make_peers(organization)
@@ -236,6 +239,7 @@ class Fleet:
             mail=shared,
             extra=self.variant.mailbox_settings,
             lmtp=self._lmtp(name),
+            submission=self._submission(name),
         )
         if name != figure.SHARING[-1]:  # whose mail is there already
             for user in accounts:
@@ -245,6 +249,11 @@ class Fleet:
     def _lmtp(self, name: str) -> int:
         """The port where hubs deliver; 0 where there are none."""
         return self.ports.lmtp.get(name, 0) if self.has_hubs else 0
+
+    def _submission(self, name: str) -> Submission | None:
+        """What a Dovecot needs to take submissions; None for one that takes none."""
+        ports, relay = self.ports.submission.get(name), self.variant.relay
+        return Submission(ports, relay) if ports is not None and relay is not None else None
 
     def _hub(self, name: str) -> Gatepost:
         _, address = hubs.HUBS[name]

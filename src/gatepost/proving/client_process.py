@@ -22,6 +22,7 @@ from gatepost.proving.connection import Address
 from gatepost.proving.history import Event, Kind
 from gatepost.proving.http_clients import Http, HttpPoll
 from gatepost.proving.machine import raise_open_files
+from gatepost.proving.submission_client import Submission
 
 COLLECTED_OBJECTS = 50_000
 """New objects until those that are in circles are looked for: clients shall not cost what servers need."""
@@ -35,6 +36,7 @@ SCRIPTS: dict[str, type[Script]] = {
     Kind.POP3: Pop3,
     Kind.HTTP: Http,
     Kind.HTTP_POLL: HttpPoll,
+    Kind.SUBMISSION: Submission,
 }
 
 _encode = msgspec.json.Encoder().encode

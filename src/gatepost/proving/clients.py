@@ -271,7 +271,7 @@ class ImapBusy(Imap):
         if not answer.startswith(b"OK"):
             self.refused(answer)
             return False
-        self.note(What.APPENDED, detail=identity)
+        self.note(What.ACKNOWLEDGED, detail=identity)
         return True
 
 

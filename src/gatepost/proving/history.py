@@ -28,6 +28,7 @@ class Kind(StrEnum):
     POP3 = "pop3"
     HTTP = "http"
     HTTP_POLL = "http_poll"
+    SUBMISSION = "submission"
 
 
 class What(StrEnum):
@@ -42,10 +43,10 @@ class What(StrEnum):
     """Told to come back later, in the protocol's words for that."""
     WRONG = "wrong"
     """An error of a wrong kind: wrong password, no such mailbox, somebody else's data, words nobody understands."""
-    APPENDED = "appended"
-    """An APPEND was acknowledged; `detail` is its Message-ID."""
+    ACKNOWLEDGED = "acknowledged"
+    """An APPEND or a submission was; `detail` is its Message-ID."""
     IN_DOUBT = "in doubt"
-    """An APPEND of which no answer came: the message may be there once, or not."""
+    """One of which no answer came: the message may be there once, or not."""
 
 
 class Event(NamedTuple):
@@ -96,6 +97,8 @@ class History:
     moves: Sequence[Moved]
     stored: Mapping[str, Counter[str]] = field(default_factory=dict)
     """By user: how often each Message-ID is in the mailbox afterwards."""
+    relayed: Mapping[str, Counter[str]] = field(default_factory=dict)
+    """By user: how often each Message-ID came to the relay behind the mailbox servers, whole."""
     connected_left: int = 0
     """Connections at the old server after the last fence, by the kernel."""
     sign_ins: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -114,16 +117,18 @@ def evaluate(history: History) -> dict[str, Any]:
     by_client: dict[str, list[Event]] = defaultdict(list)
     for event in sorted(history.events, key=lambda event: event.at):
         by_client[event.client].append(event)
-    appends = judge_appends(history)
+    appends = judge_messages(history, Kind.IMAP_BUSY, history.stored)
+    submissions = judge_messages(history, Kind.SUBMISSION, history.relayed)
     protocols = {kind.value: _protocol(history, by_client, kind) for kind in Kind}
     wrong = [event for event in history.events if event.what == What.WRONG]
     late = _late_at_old(history, by_client)
     listed = sum(move.listed_left for move in history.moves)
     detection = [move.active_at - move.killed_at for move in history.moves if move.killed_at is not None]
     return {
-        "wrong_kind_errors": len(wrong) + appends["lost"] + appends["duplicate"],
+        "wrong_kind_errors": len(wrong) + sum(m["lost"] + m["duplicate"] for m in (appends, submissions)),
         "wrong": dict(Counter(event.detail for event in wrong).most_common(10)),
         "appends": appends,
+        "submissions": submissions,
         "left_on_old": max(listed, history.connected_left, len(late)),
         "left": {"listed": listed, "connected": history.connected_left, "answered_late": sorted(late)[:10]},
         "detection_seconds": _rounded(max(detection)) if detection else None,
@@ -134,15 +139,18 @@ def evaluate(history: History) -> dict[str, Any]:
     }
 
 
-def judge_appends(history: History) -> dict[str, int]:
-    """What became of the messages. One in doubt may be there once or not; one twice is wrong in any case."""
-    users = {client.name: client.user for client in history.clients}
+def judge_messages(history: History, kind: Kind, arrived: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """What became of the messages of one script. `arrived`: by user, how often each Message-ID is there.
+
+    One in doubt may be there once or not; one twice is wrong in any case.
+    """
+    users = {client.name: client.user for client in history.clients if client.kind == kind}
     found = {"acknowledged": 0, "in_doubt": 0, "in_doubt_stored": 0, "lost": 0, "duplicate": 0}
     for event in history.events:
-        if event.what not in {What.APPENDED, What.IN_DOUBT}:
+        if event.what not in {What.ACKNOWLEDGED, What.IN_DOUBT} or event.client not in users:
             continue
-        times = history.stored.get(users[event.client], Counter())[event.detail]
-        if event.what == What.APPENDED:
+        times = arrived.get(users[event.client], Counter())[event.detail]
+        if event.what == What.ACKNOWLEDGED:
             found["acknowledged"] += 1
             found["lost"] += times == 0
         else:

@@ -10,7 +10,14 @@ from gatepost.proving.connection import Address
 from gatepost.proving.history import Kind
 
 FRONTS = ("CAS-01", "CAS-02")
-ENDPOINTS = {Kind.IMAP_IDLE: "imaps", Kind.IMAP_BUSY: "imaps", Kind.POP3: "pop3s", Kind.HTTP: "https"}
+ENDPOINTS = {
+    Kind.IMAP_IDLE: "imaps",
+    Kind.IMAP_BUSY: "imaps",
+    Kind.POP3: "pop3s",
+    Kind.HTTP: "https",
+    Kind.HTTP_POLL: "https",
+    Kind.SUBMISSION: "submissions",
+}
 MOST_USERS = 200
 """Users of the proving; each has several programs and devices. More would be hours of hashing passwords."""
 ACTIONS_PER_SECOND = 100
@@ -47,6 +54,17 @@ service pop3-login {
   client_limit = 20000
 }
 """
+SUBMISSION_SETTINGS = """
+service submission {
+  client_limit = 50
+  process_limit = 2000
+  service_count = 0
+}
+service submission-login {
+  client_limit = 20000
+}
+"""
+"""More of them, for servers that take submissions."""
 
 
 def users(count: int) -> list[LabUser]:
@@ -59,7 +77,7 @@ def users(count: int) -> list[LabUser]:
     ]
 
 
-def shares(sessions: int) -> dict[Kind, int]:
+def shares(sessions: int, *, submission: bool) -> dict[Kind, int]:
     """How many clients of each script: `sessions` of each protocol, half of IMAP's and of HTTP's of either kind."""
     busy, polls = sessions // 2, sessions // 2
     return {
@@ -68,22 +86,21 @@ def shares(sessions: int) -> dict[Kind, int]:
         Kind.POP3: sessions,
         Kind.HTTP: sessions - polls,
         Kind.HTTP_POLL: polls,
+        Kind.SUBMISSION: sessions if submission else 0,
     }
 
 
 def tasks(fleet: Fleet, sessions: int) -> list[Task]:
     """What each client is to do, at both front ends in turn, from many addresses."""
     known = fleet.variant.users
-    counts = shares(sessions)
+    counts = shares(sessions, submission=fleet.variant.relay is not None)
     total = sum(counts.values())
     think = max(1.0, total / ACTIONS_PER_SECOND)
     made = []
     for kind, count in counts.items():
         for number in range(count):
             user = known[number % len(known)]
-            host, port = fleet.front_ends[FRONTS[number // len(known) % 2 ^ number % 2]].addresses[
-                ENDPOINTS.get(kind, "https")
-            ]
+            host, port = fleet.front_ends[FRONTS[number // len(known) % 2 ^ number % 2]].addresses[ENDPOINTS[kind]]
             address = Address(host, port, f"127.0.9.{1 + number % 250}")
             name = f"{kind.value}-{number}"
             made.append(Task(name, kind.value, user.name, user.password, user.database, address, think, ramp(total)))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -23,13 +23,15 @@ from gatepost.activemanager.open import open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.configuration.load import load
 from gatepost.configuration.settings import FrontEnd
-from gatepost.lab import figure
+from gatepost.lab import figure, own_submission
 from gatepost.lab.fleet import Fleet, Variant
 from gatepost.lab.servers.dovecot import Dovecot
+from gatepost.lab.servers.process import ServerMissing, ServerProcess
 from gatepost.proving import machine, processors
 from gatepost.proving.clients import Task
 from gatepost.proving.history import Client, Event, History, Moved, What, evaluate, missed_goals, summary
-from gatepost.proving.plan import FRONTS, MAILBOX_SETTINGS, ramp, shares, tasks, users
+from gatepost.proving.plan import FRONTS, MAILBOX_SETTINGS, SUBMISSION_SETTINGS, ramp, shares, tasks, users
+from gatepost.proving.relay import new_relay, relayed
 from gatepost.service.asking import sessions_at
 
 Say = Callable[[str], None]
@@ -200,16 +202,30 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
     before = machine.load()
     machine.raise_open_files()
     known = users(2 * sessions)
-    total = sum(shares(sessions).values())
+    sink: ServerProcess | None = None
+    left_out = []
+    try:
+        sink = new_relay(directory / "sink")
+    except ServerMissing as missing:
+        left_out.append(f"submission: {missing}")
+        say(f"Left out: {left_out[-1]}")
+    total = sum(shares(sessions, submission=sink is not None).values())
     variant = Variant(
         servers=(*FRONTS, A, B),
         users=known,
         limits={"unauthenticated_per_address": 20000, "password_checks": 20000, "password_checks_per_address": 20000},
         manager={},
-        mailbox_settings=MAILBOX_SETTINGS,
+        mailbox_settings=MAILBOX_SETTINGS + (SUBMISSION_SETTINGS if sink is not None else ""),
+        relay=sink.ready[0] if sink is not None else None,
     )
     ports = figure.choose_ports(root=False, can=lambda _address, _port: False)  # a lab may run beside it
-    with Fleet(directory, ports, builtin=False, variant=variant) as fleet:
+    with ExitStack() as stack:
+        if sink is not None:
+            own_submission.choose_ports(ports, variant.servers)
+            sink.start()
+            stack.callback(sink.stop)
+            sink.wait_ready()
+        fleet = stack.enter_context(Fleet(directory, ports, builtin=False, variant=variant))
         say(f"Starting {' and '.join(FRONTS)} before {A} and {B}, {len(known)} users, {total} clients …")
         fleet.start()
         with _clients(fleet, sessions) as clients:
@@ -222,6 +238,7 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             during = machine.load()
             whose = {process.pid: process.name for process in fleet.processes}
             whose |= dict.fromkeys(clients.pids, "clients") | {os.getsid(0): "proving"}
+            whose |= {sink.pid: "sink"} if sink is not None else {}
             first = processors.read(whose)
             moves, connected = _kill(fleet, clients, watcher, say) if kill else _planned(fleet, clients, watcher, say)
             used = processors.between(first, processors.read(whose), total)
@@ -230,12 +247,21 @@ def prove_move(directory: Path, *, sessions: int, seconds: float, kill: bool, sa
             during = max(during, machine.load(), key=lambda found: found["load_1m"])
             clients.stop()
             history = History(
-                clients.clients, clients.events, moves, stored(directory / "shared-mail"), connected, _sign_ins(fleet)
+                clients.clients,
+                clients.events,
+                moves,
+                stored(directory / "shared-mail"),
+                relayed(sink),
+                connected,
+                _sign_ins(fleet),
             )
-    return _report(history, sessions, {"before": before, "during": during, "processors": used}, kill=kill)
+    loads = {"before": before, "during": during, "processors": used}
+    return _report(history, sessions, loads, left_out, kill=kill)
 
 
-def _report(history: History, sessions: int, loads: dict[str, Any], *, kill: bool) -> dict[str, Any]:
+def _report(
+    history: History, sessions: int, loads: dict[str, Any], left_out: list[str], *, kill: bool
+) -> dict[str, Any]:
     report = evaluate(history)
     missed = missed_goals(report, kill=kill)
     return {
@@ -245,7 +271,7 @@ def _report(history: History, sessions: int, loads: dict[str, Any], *, kill: boo
         "kind": "kill" if kill else "planned",
         "sessions_per_protocol": sessions,
         "machine": loads,
-        "left_out": ["submission: the front end has none yet"],
+        "left_out": left_out,
         **report,
     }
 

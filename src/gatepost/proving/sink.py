@@ -1,8 +1,9 @@
 """A mail server that writes down what it takes, and gives trouble.
 
 `python -P -m gatepost.proving.sink ADDRESS PORT FILE [calm]`. A message is a line of FILE before it is answered: its
-identity, which is the local part of its recipient, and whether its content is as it was sent. The line survives a kill
--9 of this process. SIGUSR1: it takes nothing for a moment.
+identity, which is the local part of its recipient, whether its content is as it was sent, and its Message-ID. The line
+survives a kill -9 of this process. The reply to a message names who has sent it, by the name at EHLO.
+SIGUSR1: it takes nothing for a moment.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 import sys
+from collections import Counter, defaultdict
 from typing import cast
 from zlib import crc32
 
@@ -29,6 +32,7 @@ TROUBLE = {
 }
 """How likely each is, for a message."""
 _END = b"\r\n.\r\n"
+_MESSAGE_ID = re.compile(rb"^Message-ID: ([!-~]{1,200})\r$", re.IGNORECASE | re.MULTILINE)
 
 
 def is_whole(content: bytes) -> bool:
@@ -36,6 +40,21 @@ def is_whole(content: bytes) -> bool:
     header, _, body = content.partition(b"\r\n\r\n")
     _, _, rest = header.partition(CHECK_FIELD)
     return rest.partition(b"\r\n")[0] == b"%08x" % crc32(body)
+
+
+def message_id(content: bytes) -> str:
+    """As its header has it; `-` without one."""
+    found = _MESSAGE_ID.search(content.partition(b"\r\n\r\n")[0] + b"\r\n")
+    return found[1].decode("ascii") if found else "-"
+
+
+def whole_messages(taken: str) -> dict[str, Counter[str]]:
+    """By the local part of the recipient: how often each Message-ID was taken as it was sent. `taken`: the file."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for line in taken.splitlines():
+        recipient, whole, identity = line.split()
+        found[recipient][identity] += whole == "1"
+    return found
 
 
 class Sink:
@@ -51,9 +70,9 @@ class Sink:
         """Whether this is a moment for that trouble."""
         return self._rng.random() < self._trouble.get(kind, 0.0)
 
-    def take(self, identity: str, *, whole: bool) -> None:
+    def take(self, identity: str, content: bytes) -> None:
         """Write a message down."""
-        os.write(self._descriptor, f"{identity} {int(whole)}\n".encode())
+        os.write(self._descriptor, f"{identity} {int(is_whole(content))} {message_id(content)}\n".encode())
 
 
 class Session(asyncio.Protocol):
@@ -65,6 +84,7 @@ class Session(asyncio.Protocol):
         self._buffer = bytearray()
         self._in_content = False
         self._identity = ""
+        self._client = b"nobody"
         self._searched = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,6 +115,7 @@ class Session(asyncio.Protocol):
         reply = b"250 2.0.0 Ok"
         match verb:
             case b"EHLO":
+                self._client = line[5:].strip() or b"nobody"
                 reply = b"250-sink\r\n250-PIPELINING\r\n250-ENHANCEDSTATUSCODES\r\n250 8BITMIME"
             case b"MAIL":
                 self._identity = ""
@@ -132,11 +153,11 @@ class Session(asyncio.Protocol):
         if self._sink.troubled("end"):
             self._transport.write(b"451 4.3.0 Later\r\n")
             return True
-        self._sink.take(self._identity, whole=is_whole(content))
+        self._sink.take(self._identity, content)
         if self._sink.troubled("silent"):
             self._transport.abort()
         else:
-            self._transport.write(b"250 2.0.0 Taken\r\n")
+            self._transport.write(b"250 2.0.0 Taken from %b\r\n" % self._client)
         return True
 
 

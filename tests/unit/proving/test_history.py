@@ -18,7 +18,7 @@ from gatepost.proving.history import (
     Moved,
     What,
     evaluate,
-    judge_appends,
+    judge_messages,
     missed_goals,
     percentile,
     summary,
@@ -31,6 +31,7 @@ MOVE = Moved("DB04", A, B, active_at=100.0, fenced_at=103.0)
 IDLE = Client("idle", Kind.IMAP_IDLE, "u@contoso.com", "DB04")
 BUSY = Client("busy", Kind.IMAP_BUSY, "u@contoso.com", "DB04")
 POP = Client("pop", Kind.POP3, "u@contoso.com", "DB04")
+SENDER = Client("sender", Kind.SUBMISSION, "u@contoso.com", "DB04")
 
 
 def event(client: Client, at: float, what: What, connection: int = 1, server: str = "", detail: str = "") -> Event:
@@ -120,19 +121,53 @@ def test_being_told_to_come_back_later_is_no_wrong_error() -> None:
 
 def test_acknowledged_messages_are_there_once() -> None:
     """Lost and doubled ones are errors; one without an answer may be there or not, but not twice."""
-    events = [event(BUSY, 99.0, What.APPENDED, detail=f"<{name}>") for name in ("there", "lost", "twice")]
+    events = [event(BUSY, 99.0, What.ACKNOWLEDGED, detail=f"<{name}>") for name in ("there", "lost", "twice")]
     events += [event(BUSY, 99.5, What.IN_DOUBT, detail=f"<{name}>") for name in ("gone", "stored", "doubled")]
     stored = {"u@contoso.com": Counter({"<there>": 1, "<twice>": 2, "<stored>": 1, "<doubled>": 2})}
     found = replace(history(*events, *good(), clients=(IDLE, BUSY)), stored=stored)
     expected = {"acknowledged": 3, "in_doubt": 3, "in_doubt_stored": 2, "lost": 1, "duplicate": 2}
-    assert judge_appends(found) == expected
+    assert judge_messages(found, Kind.IMAP_BUSY, stored) == expected
     assert evaluate(found)["wrong_kind_errors"] == 3
 
 
 def test_a_message_in_another_users_mailbox_is_lost() -> None:
-    events = [event(BUSY, 99.0, What.APPENDED, detail="<a>")]
+    events = [event(BUSY, 99.0, What.ACKNOWLEDGED, detail="<a>")]
     stored = {"other@contoso.com": Counter({"<a>": 1})}
-    assert judge_appends(replace(history(*events, clients=(BUSY,)), stored=stored))["lost"] == 1
+    assert judge_messages(history(*events, clients=(BUSY,)), Kind.IMAP_BUSY, stored)["lost"] == 1
+
+
+def test_submissions_are_looked_for_at_the_relay() -> None:
+    """Not in the mailbox; and what was stored by IMAP is not looked for there."""
+    events = [event(SENDER, 99.0, What.ACKNOWLEDGED, detail=f"<{name}>") for name in ("there", "stored", "twice")]
+    events += [event(SENDER, 99.5, What.IN_DOUBT, detail="<doubt>"), event(BUSY, 99.6, What.ACKNOWLEDGED, detail="<b>")]
+    user = "u@contoso.com"
+    found = replace(
+        history(*events, *good(), clients=(IDLE, BUSY, SENDER)),
+        stored={user: Counter({"<stored>": 1, "<b>": 1})},
+        relayed={user: Counter({"<there>": 1, "<twice>": 2, "<doubt>": 1})},
+    )
+    report = evaluate(found)
+    expected = {"acknowledged": 3, "in_doubt": 1, "in_doubt_stored": 1, "lost": 1, "duplicate": 1}
+    assert report["submissions"] == expected
+    assert (report["appends"]["acknowledged"], report["appends"]["lost"]) == (1, 0)
+    assert report["wrong_kind_errors"] == 2
+
+
+def test_submission_has_the_goals_of_the_others() -> None:
+    """Ended by 421 and at the new server in time is well; late is not, nor is a time at the old one."""
+    events = [
+        event(SENDER, 90.0, What.SIGNED_IN),
+        event(SENDER, 90.1, What.OK, server=A),
+        event(SENDER, 100.2, What.OK, server=A),
+        event(SENDER, 100.4, What.ENDED, detail="421 4.3.2 moved"),
+        event(SENDER, 100.8, What.OK, 2, B),
+    ]
+    found = evaluate(history(*good(), *events, clients=(IDLE, SENDER)))
+    assert missed_goals(found, kill=False) == []
+    figures = found["protocols"]["submission"]
+    assert (figures["p99"], figures["ended"], figures["carried_share"]) == (0.8, 1, 0.0)
+    late = evaluate(history(*good(), *events[:-1], event(SENDER, 102.5, What.OK, 2, B), clients=(IDLE, SENDER)))
+    assert missed_goals(late, kill=False) == ["submission: p99 2.5 s, not under 2 s"]
 
 
 def test_an_answer_of_the_old_server_after_the_fence_is_found() -> None:
@@ -195,8 +230,9 @@ async def test_the_kernels_table_tells_who_is_connected() -> None:
 
 
 def test_each_protocol_has_as_many_clients_as_were_asked_for() -> None:
-    found = shares(11)
+    found = shares(11, submission=True)
     assert found[Kind.IMAP_IDLE] + found[Kind.IMAP_BUSY] == 11
     assert found[Kind.HTTP] + found[Kind.HTTP_POLL] == 11
-    assert found[Kind.POP3] == 11
+    assert (found[Kind.POP3], found[Kind.SUBMISSION]) == (11, 11)
+    assert shares(11, submission=False) == found | {Kind.SUBMISSION: 0}
     assert {user.database for user in users(2)} == {"DB04", "DB05"}

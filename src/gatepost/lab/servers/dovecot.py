@@ -57,9 +57,14 @@ def installed() -> bool:
     )
 
 
+def takes_submissions() -> bool:
+    """Whether Dovecot's submission service is there."""
+    return SUBMISSION_PROGRAM.exists()
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Where a Dovecot takes submissions, and the server that it hands them to."""
+    """Where a Dovecot takes submissions, and the server that it hands them to, to which it says its own name."""
 
     ports: SubmissionPorts
     relay: Address
@@ -99,7 +104,7 @@ class Dovecot(ServerProcess):
         Raises `ServerMissing`; ValueError when the path of `directory` is too long for sockets.
         """
         program = require_program("dovecot", PACKAGES)
-        if submission is not None and not SUBMISSION_PROGRAM.exists():
+        if submission is not None and not takes_submissions():
             raise ServerMissing("Dovecot's submission", SUBMISSION_PACKAGES)
         if lmtp and not LMTP_PROGRAM.exists():
             raise ServerMissing("Dovecot's LMTP", LMTP_PACKAGES)
@@ -212,7 +217,7 @@ class Dovecot(ServerProcess):
         if self.submission is not None:
             parts.append(_login_service("submission", self._listeners("submission")))
             host, port = self.submission.relay
-            parts.append(_RELAY.format(host=host, port=port))
+            parts.append(_RELAY.format(name=self.name, host=host, port=port))
         if self.lmtp:
             parts.append(_LMTP.format(port=self.lmtp, user="" if self._root else f"user = {account}"))
         if not self._root:
@@ -307,6 +312,7 @@ service anvil {{
 """
 
 _RELAY = """
+hostname = {name}
 submission_relay_host = {host}
 submission_relay_port = {port}
 """
