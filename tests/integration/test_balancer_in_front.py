@@ -36,8 +36,9 @@ frontend mail
 
 
 def configuration(folder: Path, balanced: Balanced, ca: Path, web: Address, mail: Address) -> str:
-    """The page's two backends, word for word but for addresses and the CA's file, and the frame around them."""
+    """The page's backends before front ends, word for word but for addresses and the CA's file, and a frame around."""
     blocks = re.findall(r"(?m)^    backend .*(?:\n        .*)+", PAGE.read_text())
+    blocks = [block for block in blocks if not block.startswith("    backend smtp")]  # before hubs
     assert len(blocks) == 2
     text = "\n".join(line[4:] for line in "\n".join(blocks).splitlines() if "server cas-02" not in line)
     for port, endpoint in ((443, "https"), (993, "imaps")):
