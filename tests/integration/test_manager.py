@@ -87,6 +87,7 @@ def test_a_stopped_holder_is_replaced_and_does_nothing_when_it_goes_on(stage: St
     stage.begin()
     stopped, standby = stage.acting(), stage.standby()
     assert stopped is not None
+    time.sleep(0.5)  # what it has just seen is written: stopped in the middle of that it would hold the file
     stopped.signal(signal.SIGSTOP)
     stage.kill("A")
     stage.wait_active("B", 2, seconds=5.0 + FAILOVER_SECONDS + 20.0)
