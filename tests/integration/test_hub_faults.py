@@ -105,23 +105,28 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def test_kill_of_the_transport_and_of_everything(stage: Stage) -> None:
     """SPEC T2. The supervisor starts another transport; sessions wait for it in the socket that it keeps."""
+
+    def opened() -> list[dict[str, Any]]:
+        return stage.hub.events("spool.opened")
+
     stage.sink.stop()
     stage.send("a", "b", "c")
+    until(lambda: len(opened()) == 1)  # lines that wait for the log die with their process
     assert stage.hub.kill_transport()
     stage.ready()
     until(lambda: stage.hub.counter("messages") == 3)
     status = until(stage.hub.status)
     assert status.restarts == 1
     stage.send("d")
+    until(lambda: len(opened()) == 2)
     stage.hub.kill_all()
     stage.hub.start()
     stage.ready()
     stage.sink.start()
     stage.arrive("a", "b", "c", "d")
     stage.empty()
-    opened = stage.hub.events("spool.opened")
-    assert [event["closed_well"] for event in opened] == [True, False, False]
-    assert [event["quarantined"] for event in opened] == [[], [], []]
+    assert [event["closed_well"] for event in opened()] == [True, False, False]
+    assert [event["quarantined"] for event in opened()] == [[], [], []]
 
 
 def test_kill_of_the_supervisor_alone(stage: Stage) -> None:

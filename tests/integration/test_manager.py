@@ -13,7 +13,7 @@ import pytest
 from manager_kit import DATABASES, MakeStage, Stage, make_stage  # noqa: F401 - a fixture
 from service_kit import is_running, until
 
-from gatepost.activemanager.port import Happened, HistoryEntry, ServerWord
+from gatepost.activemanager.port import Happened, HistoryEntry, Observation, ServerWord
 from gatepost.lab.servers.gatepost import Gatepost
 from gatepost.lab.servers.process import free_ports
 from gatepost.service.control import ServiceStatus
@@ -238,9 +238,12 @@ def test_a_canary_that_cannot_sign_in_fails_the_service(embedded: Stage) -> None
     embedded.begin()
     (embedded.dovecots["A"].directory / "users").write_text("nobody:{PLAIN}x::::::\n")
     embedded.wait_active("B", 2)
-    observed = embedded.registry.view().observed[embedded.names["A"], "imap"]
-    assert not observed.healthy
-    assert observed.reason.startswith("the canary: ")
+
+    def observed() -> Observation:
+        return embedded.registry.view().observed[embedded.names["A"], "imap"]
+
+    until(lambda: not observed().healthy, "the observation of A")
+    assert observed().reason.startswith("the canary: ")
 
 
 def test_a_front_end_runs_a_manager_and_keeps_it(embedded: Stage) -> None:

@@ -20,7 +20,7 @@ from gatepost.lab.toml_text import Table, toml_text
 
 EVENT_SECONDS = 5.0
 """Until a log line is there; a session's is written when it has ended."""
-COMMAND_SECONDS = 30.0
+COMMAND_SECONDS = 90.0
 """One run of a `gatepost` command, on a busy machine."""
 
 
