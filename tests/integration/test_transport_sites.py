@@ -16,7 +16,7 @@ from test_mail_clients import program, run
 from transport_stage import STRANGER, Hub, TransportStage, mail, until
 
 SITE_A, SITE_B = ("HUB-01", "HUB-02", "HUB-03"), ("HUB-04", "HUB-05", "HUB-06")
-MESSAGES = 24
+MESSAGES = 48
 SITES = dict.fromkeys(SITE_A, "usa") | dict.fromkeys(SITE_B, "europe") | {"HUB-07": "asia", "HUB-08": "africa"}
 MAILBOXES = {"MBX-01": "usa", "MBX-02": "europe", "MBX-03": "asia", "MBX-04": "africa"}
 LINKS = [("usa", "europe"), ("europe", "asia"), ("europe", "africa")]
@@ -50,9 +50,9 @@ def send_many(stage: TransportStage, subject: str, count: int = MESSAGES) -> Cou
 
 
 def assert_even(share: Counter[str], *hubs: str) -> None:
-    """Equal but for the connections that found nothing left to carry."""
+    """Equal but for the connections that found nothing left to carry. The next in a list would have a double share."""
     assert set(share) == set(hubs), share
-    assert max(share.values()) - min(share.values()) <= 3, share
+    assert max(share.values()) - min(share.values()) <= 8, share
 
 
 def took_part(sites: TransportStage, before: Counter[str]) -> Counter[str]:
@@ -82,11 +82,11 @@ def test_hub04_down_the_other_two_share_evenly_and_back_up_it_gets_its_share(sit
     sites.hubs["HUB-04"].kill()
     share = send_many(sites, "without")
     assert_even(share, "HUB-05", "HUB-06")
-    assert sites.hubs["HUB-01"].counters()["unhealthy_servers"] == 1
+    assert sites.places["HUB-04"]["smtp"][0] in sites.hubs["HUB-01"].unhealthy()
     sites.start("HUB-04")
     attempts = iter(range(100))
     until(lambda: send_many(sites, f"probe {next(attempts)}", 2)["HUB-04"], "HUB-04 takes mail again")
-    assert sites.hubs["HUB-01"].counters()["unhealthy_servers"] == 0
+    assert sites.places["HUB-04"]["smtp"][0] not in sites.hubs["HUB-01"].unhealthy()
     share = send_many(sites, "again")
     assert_even(share, *SITE_B)
 

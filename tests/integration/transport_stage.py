@@ -94,6 +94,10 @@ class Hub(Gatepost):
         found: list[dict[str, Any]] = json.loads(self.command("queue", "list", "--no-empty", "--json"))
         return found
 
+    def unhealthy(self) -> set[str]:
+        """The addresses in `gatepost transport unhealthy --json`."""
+        return {entry["address"] for entry in json.loads(self.command("transport", "unhealthy", "--json"))}
+
     @property
     def _socket(self) -> Path:
         return self.configuration.parent / "state" / f"gatepost-{self.name}.sock"
