@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import ClassVar
 
 from gatepost.wire import sasl
 from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage
 
@@ -46,19 +46,6 @@ _PASSWORD_PROMPT = b"+ UGFzc3dvcmQ6\r\n"
 
 _LANGUAGES = (b"i-default Default language", b"en English")
 """Tags and names of the languages our texts are in (RFC 6856 section 3): one, under both its names."""
-
-
-class _State(Enum):
-    COMMAND = auto()
-    SASL = auto()
-    BEARER_ERROR = auto()
-    STARTING_TLS = auto()
-    PARKED = auto()
-    SIGNED_IN = auto()
-    CLOSED = auto()
-
-
-_READING = (_State.COMMAND, _State.SASL, _State.BEARER_ERROR)
 
 
 class Pop3Front:
@@ -102,7 +89,7 @@ class Pop3Front:
         """Whether the client asked for UTF8; the mailbox server must be asked too (`BackSignIn.utf8`)."""
         self.ttl = FIRST_TTL
         """How many proxies may still hand this session on."""
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         self._lines = LineBuffer()
         self._commands = self._bad = self._refused = 0
         self._user: str | None = None
@@ -126,7 +113,7 @@ class Pop3Front:
 
     def receive(self, data: bytes) -> list[FrontEvent]:
         """Take bytes of the client."""
-        if self._state is _State.STARTING_TLS or self._state is _State.CLOSED:
+        if self._state is FrontState.STARTING_TLS or self._state is FrontState.CLOSED:
             return []
         self._lines.feed(data)
         return self._advance()
@@ -136,17 +123,17 @@ class Pop3Front:
         self._tls = True
         self._user = None
         self.utf8 = False
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         return []
 
     def signed_in(self, capabilities: bytes | None, text: bytes) -> bytes:  # noqa: ARG002 — IMAP's machine needs it
         """The user is in: the answer to the client. From now on the bytes are the mailbox server's."""
-        self._state = _State.SIGNED_IN
+        self._state = FrontState.SIGNED_IN
         return b"+OK " + (clean(text) or "Signed in.").encode() + CRLF
 
     def refuse(self, refusal: Refusal, text: str = "") -> list[FrontEvent]:
         """Answer the parked sign-in, and go on with what the client sent meanwhile. `text` replaces our words."""
-        assert self._state is _State.PARKED, "no sign-in waits"
+        assert self._state is FrontState.PARKED, "no sign-in waits"
         code, words = _CODES[refusal]
         answer = b"-ERR %b %b\r\n" % (code, (clean(text) or words).encode())
         events: list[FrontEvent]
@@ -154,13 +141,13 @@ class Pop3Front:
             self._refused += 1
             events = self._counted(answer)
         elif refusal is not Refusal.WRONG_CREDENTIALS:
-            self._state = _State.COMMAND
+            self._state = FrontState.COMMAND
             events = [Send(answer)]
         else:
             self._refused += 1
             if self._mechanism in BEARER_MECHANISMS:
                 # The error is told in a challenge; the client answers it before it gets its refusal (RFC 7628, 3.2.3).
-                self._state = _State.BEARER_ERROR
+                self._state = FrontState.BEARER_ERROR
                 self._answer_after_error = answer
                 events = [Send(b"+ " + base64.b64encode(sasl.bearer_error(self._mechanism)) + CRLF)]
             else:
@@ -176,9 +163,9 @@ class Pop3Front:
 
     def _advance(self) -> list[FrontEvent]:
         events: list[FrontEvent] = []
-        while self._state in _READING:
+        while self._state in READING:
             # Known from the first bytes on, so no split of the input makes a difference.
-            is_auth = self._state is not _State.COMMAND or self._lines.starts_with(b"AUTH ")
+            is_auth = self._state is not FrontState.COMMAND or self._lines.starts_with(b"AUTH ")
             try:
                 line = self._lines.take(MAX_AUTH_LINE if is_auth else MAX_LINE)
             except LineTooLong:
@@ -189,9 +176,9 @@ class Pop3Front:
         return events
 
     def _line(self, line: bytes) -> list[FrontEvent]:
-        if self._state is _State.SASL:
+        if self._state is FrontState.SASL:
             return self._response(line)
-        if self._state is _State.BEARER_ERROR:
+        if self._state is FrontState.BEARER_ERROR:
             return self._counted(self._answer_after_error)
         self._commands += 1
         if self._commands > MAX_COMMANDS:
@@ -206,13 +193,13 @@ class Pop3Front:
 
     def _bad_command(self, text: bytes) -> list[FrontEvent]:
         self._bad += 1
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         if self._bad >= self._bad_commands:
             return self._end(b"Too many bad commands.", "too many bad commands")
         return [Send(b"-ERR " + text + CRLF)]
 
     def _counted(self, answer: bytes) -> list[FrontEvent]:
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         if self._refused < self._sign_in_attempts:
             return [Send(answer)]
         self._close()
@@ -223,11 +210,11 @@ class Pop3Front:
         return [Send(b"-ERR " + text + CRLF), Close(reason)]
 
     def _close(self) -> None:
-        self._state = _State.CLOSED
+        self._state = FrontState.CLOSED
         self._lines.clear()
 
     def _park(self, credentials: Credentials) -> list[FrontEvent]:
-        self._state = _State.PARKED
+        self._state = FrontState.PARKED
         self._mechanism = credentials.mechanism
         self._user = self._login_name = None
         return [SignIn(credentials)]
@@ -292,7 +279,7 @@ class Pop3Front:
             return self._bad_command(b"Unknown mechanism.")
         self._mechanism = word.upper().decode()
         self._user = self._login_name = None
-        self._state = _State.SASL
+        self._state = FrontState.SASL
         if initial_response:
             return self._response(initial_response)
         return [Send(_USER_PROMPT if self._mechanism == "LOGIN" else b"+ \r\n")]
@@ -328,7 +315,7 @@ class Pop3Front:
             return self._bad_command(b"TLS is active." if self._tls else b"STLS is not possible.")
         # What was pipelined after STLS was not protected and must not be obeyed as if it were (field case 79).
         self._lines.clear()
-        self._state = _State.STARTING_TLS
+        self._state = FrontState.STARTING_TLS
         return [Send(b"+OK Begin TLS.\r\n"), StartTls()]
 
     def _quit(self, argument: bytes) -> list[FrontEvent]:  # noqa: ARG002

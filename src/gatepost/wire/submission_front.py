@@ -14,10 +14,10 @@ one that lacks them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import ClassVar
 
 from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.imap_sasl import BEARER, PASSWORD, SaslExchange
 from gatepost.wire.pop3_lines import LineBuffer, LineTooLong, clean
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage
@@ -58,19 +58,6 @@ _NO_NAME = Reply(501, "A host name or an address literal is needed", "5.5.4")
 _NO_ARGUMENT = Reply(501, "This command takes no argument", "5.5.4")
 
 
-class _State(Enum):
-    COMMAND = auto()
-    SASL = auto()
-    BEARER_ERROR = auto()
-    STARTING_TLS = auto()
-    PARKED = auto()
-    SIGNED_IN = auto()
-    CLOSED = auto()
-
-
-_READING = (_State.COMMAND, _State.SASL, _State.BEARER_ERROR)
-
-
 class SubmissionFront:
     """A submission server as far as the sign-in.
 
@@ -108,7 +95,7 @@ class SubmissionFront:
         """The name that the client gave at EHLO or HELO; the server must hear it too (`BackSignIn.helo`)."""
         self.ttl = FIRST_TTL
         """How many proxies may still hand this session on."""
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         self._lines = LineBuffer()
         self._commands = self._bad = self._refused = 0
         self._exchange: SaslExchange | None = None
@@ -130,7 +117,7 @@ class SubmissionFront:
 
     def receive(self, data: bytes) -> list[FrontEvent]:
         """Take bytes of the client."""
-        if self._state is _State.STARTING_TLS or self._state is _State.CLOSED:
+        if self._state is FrontState.STARTING_TLS or self._state is FrontState.CLOSED:
             return []
         self._lines.feed(data)
         return self._advance()
@@ -139,17 +126,17 @@ class SubmissionFront:
         """The handshake is done; all that was said in clear is forgotten, EHLO too (RFC 3207 section 4.2)."""
         self._tls = True
         self.helo = ""
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         return []
 
     def signed_in(self, capabilities: bytes | None, text: bytes) -> bytes:  # noqa: ARG002 - IMAP's machine needs them
         """The user is in: the answer to the client. From now on the bytes are the server's."""
-        self._state = _State.SIGNED_IN
+        self._state = FrontState.SIGNED_IN
         return _SIGNED_IN.encode()
 
     def refuse(self, refusal: Refusal, text: str = "") -> list[FrontEvent]:
         """Answer the parked sign-in, and go on with what the client sent meanwhile. `text` replaces our words."""
-        assert self._state is _State.PARKED, "no sign-in waits"
+        assert self._state is FrontState.PARKED, "no sign-in waits"
         reply = _REFUSALS[refusal]
         if text:
             reply = Reply(reply.code, clean(text), reply.enhanced)
@@ -159,13 +146,13 @@ class SubmissionFront:
             self._refused += 1
             events = self._counted(reply)
         elif refusal is not Refusal.WRONG_CREDENTIALS:
-            self._state = _State.COMMAND
+            self._state = FrontState.COMMAND
             events = [_say(reply)]
         else:
             self._refused += 1
             if challenge is not None:
                 # The error is told in a challenge; the client answers it before it gets its refusal (RFC 7628, 3.2.3).
-                self._state = _State.BEARER_ERROR
+                self._state = FrontState.BEARER_ERROR
                 self._reply_after_error = reply
                 events = [_challenge(challenge)]
             else:
@@ -182,9 +169,9 @@ class SubmissionFront:
 
     def _advance(self) -> list[FrontEvent]:
         events: list[FrontEvent] = []
-        while self._state in _READING:
+        while self._state in READING:
             # Known from the first bytes on, so no split of the input makes a difference.
-            is_auth = self._state is not _State.COMMAND or self._lines.starts_with(b"AUTH ")
+            is_auth = self._state is not FrontState.COMMAND or self._lines.starts_with(b"AUTH ")
             try:
                 line = self._lines.take(MAX_AUTH_LINE if is_auth else MAX_LINE)
             except LineTooLong:
@@ -195,9 +182,9 @@ class SubmissionFront:
         return events
 
     def _line(self, line: bytes) -> list[FrontEvent]:
-        if self._state is _State.SASL:
+        if self._state is FrontState.SASL:
             return self._response(line)
-        if self._state is _State.BEARER_ERROR:
+        if self._state is FrontState.BEARER_ERROR:
             return self._counted(self._reply_after_error)
         self._commands += 1
         if self._commands > MAX_COMMANDS:
@@ -213,13 +200,13 @@ class SubmissionFront:
     def _bad_command(self, reply: Reply) -> list[FrontEvent]:
         self._bad += 1
         self._exchange = None
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         if self._bad >= self._bad_commands:
             return self._end(Reply(421, "Too many bad commands", "4.7.0"), "too many bad commands")
         return [_say(reply)]
 
     def _counted(self, reply: Reply) -> list[FrontEvent]:
-        self._state = _State.COMMAND
+        self._state = FrontState.COMMAND
         if self._refused < self._sign_in_attempts:
             return [_say(reply)]
         self._close()
@@ -230,7 +217,7 @@ class SubmissionFront:
         return [_say(reply), Close(reason)]
 
     def _close(self) -> None:
-        self._state = _State.CLOSED
+        self._state = FrontState.CLOSED
         self._lines.clear()
 
     # Commands
@@ -270,7 +257,7 @@ class SubmissionFront:
         if word.upper() not in self._mechanisms:
             return self._bad_command(Reply(504, "Unrecognized authentication type", "5.5.4"))
         self._exchange = SaslExchange(word.upper())
-        self._state = _State.SASL
+        self._state = FrontState.SASL
         return self._go_on(self._exchange.start, initial_response or None)
 
     def _response(self, line: bytes) -> list[FrontEvent]:
@@ -286,7 +273,7 @@ class SubmissionFront:
         except BadSaslMessage as error:
             return self._bad_command(Reply(501, f"Bad response: {error}", "5.5.2"))
         if isinstance(outcome, Credentials):
-            self._state = _State.PARKED
+            self._state = FrontState.PARKED
             return [SignIn(outcome)]
         return [_challenge(outcome)]
 
@@ -298,7 +285,7 @@ class SubmissionFront:
             return self._bad_command(Reply(503, text, "5.5.1"))
         # What was pipelined after STARTTLS was not protected and must not be obeyed as if it were (field case 79).
         self._lines.clear()
-        self._state = _State.STARTING_TLS
+        self._state = FrontState.STARTING_TLS
         return [_say(Reply(220, "Ready to start TLS", "2.0.0")), StartTls()]
 
     def _quit(self, argument: bytes) -> list[FrontEvent]:  # noqa: ARG002
