@@ -40,7 +40,7 @@ MAX_PIPELINED = 64 * 1024
 class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = ("_deadline", "_events", "_failures", "_front", "_full", "_proof", "_proxy", "_reach", "_starttls")
+    __slots__ = ("_deadline", "_events", "_failures", "_front", "_proof", "_proxy", "_reach", "_starttls")
 
     door: MailDoor
 
@@ -50,8 +50,6 @@ class MailClientLeg(RelayedLeg):
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
-        self._full = False
-        """The transport wants nothing written: the client reads too slowly."""
         self._proof = b""
         """What the password that was right is remembered by."""
         self._reach: MailReach | None = None
@@ -84,26 +82,6 @@ class MailClientLeg(RelayedLeg):
             self._run(events)
         elif self.phase is not Phase.DIALOGUE and self._front.buffered > MAX_PIPELINED:
             self._transport.pause_reading()
-
-    def pause_writing(self) -> None:
-        """What the dialogue says is bounded and goes on; the relay must know."""
-        self._full = True
-
-    def resume_writing(self) -> None:
-        """The client has read enough."""
-        self._full = False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client went away before the relay began."""
-        self.gone = True
-        if self.phase is Phase.CLOSED:
-            return
-        if self.relay is not None:
-            # It was lost as the relay took over, and the loop had this protocol down for the news.
-            self.relay.client_lost(exc)
-            return
-        self._reason = self._reason or ("client lost: " + type(exc).__name__ if exc else "client closed")
-        self._finish()
 
     # --- events of the front machine
 

@@ -39,8 +39,8 @@ class RelayedLeg(asyncio.Protocol):
     """One client connection that is, or will be, joined with a server's by a relay."""
 
     __slots__ = (
-        "_address", "_notes", "_outcome", "_reason", "_settled", "_since", "_target", "_task", "_tls", "_transport",
-        "_user", "carry_over", "database", "door", "ends", "epoch", "gone", "phase", "relay", "session",
+        "_address", "_full", "_notes", "_outcome", "_reason", "_settled", "_since", "_target", "_task", "_tls",
+        "_transport", "_user", "carry_over", "database", "door", "ends", "epoch", "gone", "phase", "relay", "session",
     )  # fmt: skip
 
     nobody: ClassVar[str] = "no sign-in"
@@ -53,6 +53,8 @@ class RelayedLeg(asyncio.Protocol):
         self.door = door
         """What it came in by."""
         self._address: tuple[str, int] = ("", 0)
+        self._full = False
+        """The transport wants nothing written: the client reads too slowly."""
         self._notes: list[str] = []
         """What the server did not take though it was no reason to fail, such as the client's address."""
         self._outcome = self.nobody
@@ -85,6 +87,28 @@ class RelayedLeg(asyncio.Protocol):
     def check_deadline(self, now: float) -> None:
         """End the session if its relay should have begun by now, of the loop's clock."""
         raise NotImplementedError
+
+    # --- transport callbacks before the relay
+
+    def pause_writing(self) -> None:
+        """What is said before the relay is bounded and goes on; the relay must know."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The client has read enough."""
+        self._full = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client went away before the relay began."""
+        self.gone = True
+        if self.phase is Phase.CLOSED:
+            return
+        if self.relay is not None:
+            # It was lost as the relay took over, and the loop had this protocol down for the news.
+            self.relay.client_lost(exc)
+            return
+        self._reason = self._reason or ("client lost: " + type(exc).__name__ if exc else "client closed")
+        self._finish()
 
     # --- the relay
 

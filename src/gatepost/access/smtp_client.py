@@ -30,7 +30,7 @@ NOBODY = "no server can take your mail now, try again later"
 class SmtpClientLeg(RelayedLeg):
     """One connection. It hears nothing before a hub has greeted, and what it says meanwhile waits."""
 
-    __slots__ = ("_deadline", "_early", "_failures", "_full", "_hub", "_proxy")
+    __slots__ = ("_deadline", "_early", "_failures", "_hub", "_proxy")
 
     door: SmtpDoor
     nobody: ClassVar[str] = "no hub"
@@ -41,8 +41,6 @@ class SmtpClientLeg(RelayedLeg):
         self._proxy = proxy
         self._early = b""
         self._failures: list[str] = []
-        self._full = False
-        """The transport wants nothing written: the client reads too slowly."""
         self._hub: MailServerLeg | None = None
         """The connection that is tried."""
 
@@ -70,26 +68,6 @@ class SmtpClientLeg(RelayedLeg):
         self._early += data
         if len(self._early) > MAX_EARLY:
             self._transport.pause_reading()
-
-    def pause_writing(self) -> None:
-        """The relay must know."""
-        self._full = True
-
-    def resume_writing(self) -> None:
-        """The client has read enough."""
-        self._full = False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client went away before the relay began."""
-        self.gone = True
-        if self.phase is Phase.CLOSED:
-            return
-        if self.relay is not None:
-            # It was lost as the relay took over, and the loop had this protocol down for the news.
-            self.relay.client_lost(exc)
-            return
-        self._reason = self._reason or ("client lost: " + type(exc).__name__ if exc else "client closed")
-        self._finish()
 
     # --- to a hub
 
