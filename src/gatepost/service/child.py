@@ -75,6 +75,11 @@ class Beginning:
     early: list[tuple[Message, list[int]]]
     reader: FrameReader
 
+    @property
+    def socket_descriptors(self) -> list[int]:
+        """Those that are not the log's."""
+        return self.descriptors[1:] if self.start.log else self.descriptors
+
 
 def receive_start(control: socket.socket) -> Beginning:
     """Wait for the first message. Raises `ControlError`, OSError."""

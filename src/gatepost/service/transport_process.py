@@ -69,8 +69,7 @@ class TransportProcess:
         self._hub = await open_hub(self._configuration, self._log)
         try:
             beginning = self._beginning
-            descriptors = beginning.descriptors[1:] if beginning.start.log else beginning.descriptors
-            await self._hub.listen(sockets_of(beginning.start, descriptors))
+            await self._hub.listen(sockets_of(beginning.start, beginning.socket_descriptors))
             self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, beginning.reader)
             loop.add_signal_handler(signal.SIGTERM, self._end, 0.0)
             tune_collector()

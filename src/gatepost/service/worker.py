@@ -76,8 +76,7 @@ class Worker:
         loop.set_exception_handler(self._faults)
         self._core = await self._make_core(self._configuration, self._log)
         beginning = self._beginning
-        descriptors = beginning.descriptors[1:] if beginning.start.log else beginning.descriptors
-        await self._core.listen(sockets_of(beginning.start, descriptors))
+        await self._core.listen(sockets_of(beginning.start, beginning.socket_descriptors))
         self._channel = Channel(loop, self._control, self._received, self._supervisor_gone, beginning.reader)
         loop.add_signal_handler(signal.SIGTERM, self._asked_to_leave)
         tune_collector()
