@@ -51,7 +51,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "connect_seconds": (1, 600),
     "hedge_seconds": (0, 600),
     "connectivity_log_max_age": (0, 10_000 * DAY),
-    "safety_net_hold": (15, 90 * DAY),
 }
 """As the source system's commands allow them (exchange-facts 4.3); counts of other names begin at 1."""
 

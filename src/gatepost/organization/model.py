@@ -19,6 +19,7 @@ from gatepost.organization.transport import (
     DomainKind,
     ReceiveConnector,
     SendConnector,
+    TransportConfig,
     TransportSettings,
 )
 from gatepost.organization.virtual_directory import (
@@ -290,6 +291,7 @@ class Organization:
     """Of the accepted domains that are not authoritative, spelled as in `accepted_domains`."""
     receive_connectors: dict[str, ReceiveConnector] = field(default_factory=dict)
     send_connectors: dict[str, SendConnector] = field(default_factory=dict)
+    transport_config: TransportConfig = field(default_factory=TransportConfig)
 
     @property
     def default_domain(self) -> str:

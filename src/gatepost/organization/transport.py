@@ -109,6 +109,8 @@ class ReceiveConnector:
     """Balancers: each of their connections begins with a PROXY header."""
     xclient_from: tuple[AddressRange, ...] = ()
     """Who may say XCLIENT."""
+    max_acknowledgement_delay: float = 30.0
+    """How long a message's `250` may wait until it has a shadow or has been delivered. 0: it does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,6 @@ class TransportSettings:
     """How much room its files may take together."""
     connectivity_log_max_file_size: int = 10 * MEGABYTE
     """When the next file is begun."""
-    safety_net_hold: float = 2 * 86400.0
-    """How long copies of delivered messages are kept."""
 
 
 HUB_SETTINGS = TransportSettings()
@@ -237,3 +237,40 @@ EDGE_SETTINGS = TransportSettings(
     transient_failure_retry_interval=600.0, outbound_connection_failure_retry_interval=1800.0
 )
 """The settings of an edge that says nothing (SPEC T6)."""
+
+
+class ShadowPreference(StrEnum):
+    """Where the shadow of a message is made whose mailbox database has copies in several sites."""
+
+    PREFER_REMOTE = "prefer-remote"
+    """In another of those sites, else in the hub's own."""
+    LOCAL_ONLY = "local-only"
+    REMOTE_ONLY = "remote-only"
+
+
+@dataclass(frozen=True, slots=True)
+class TransportConfig:
+    """What `Set-TransportConfig` sets for all hubs of the organization. Times in seconds (exchange-facts 4.4, 4.5)."""
+
+    shadow_redundancy_enabled: bool = True
+    """Whether hubs keep shadows of each other's messages."""
+    reject_message_on_shadow_failure: bool = False
+    """Whether a message is put off with 451 when no shadow of it can be made; else it is accepted without one."""
+    shadow_message_preference: ShadowPreference = ShadowPreference.PREFER_REMOTE
+    """Where shadows are made of mail for a database with copies in several sites."""
+    max_retries_for_remote_site_shadow: int = 4
+    """Hubs of other sites that are tried for one shadow."""
+    max_retries_for_local_site_shadow: int = 2
+    """Hubs of the own site that are tried for one shadow."""
+    shadow_heartbeat_frequency: float = 120.0
+    """How often a primary is asked that nothing else was asked of."""
+    shadow_heartbeat_retry_count: int = 0
+    """Heartbeats in a row after which a primary is held dead. 0: `shadow_resubmit_time_span` alone decides."""
+    shadow_resubmit_time_span: float = 3 * 3600.0
+    """How long a primary may be silent before its messages are taken over."""
+    shadow_message_auto_discard_interval: float = 2 * 86400.0
+    """How long a discard event is kept that nobody asks for."""
+    shadow_fence_time: float = 30.0
+    """How long a hub that starts waits for what its shadow servers say of its messages before it sends them."""
+    safety_net_hold_time: float = 2 * 86400.0
+    """How long copies of delivered messages are kept. 0: none are."""

@@ -68,7 +68,6 @@ SETTINGS = (
         "ConnectivityLogMaxDirectorySize", "connectivity_log_max_directory_size", Form.SIZE, "Room of all its files."
     ),
     Setting("ConnectivityLogMaxFileSize", "connectivity_log_max_file_size", Form.SIZE, "When the next file is begun."),
-    Setting("SafetyNetHoldTime", "safety_net_hold", Form.SPAN, "How long copies of delivered messages are kept."),
 )
 LINK_SETTINGS = (
     Setting("ExchangeCost", "exchange_cost", Form.NUMBER, "Its cost for mail, in place of the other."),

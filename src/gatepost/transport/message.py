@@ -41,6 +41,8 @@ class RecipientState(IntEnum):
     the same server first."""
     DROPPED = 4
     """An operator took it away."""
+    SHADOWED = 5
+    """Another hub is responsible for it; this one keeps a shadow (`Envelope.shadows`) until that has delivered it."""
 
 
 class Recipient(msgspec.Struct, gc=False):
@@ -80,6 +82,28 @@ class Source(msgspec.Struct, gc=False):
     """Whether a server of the organization sent it."""
 
 
+class Shadow(msgspec.Struct, gc=False):
+    """For some recipients of a message another hub, the primary, is responsible, and we keep the shadow (SPEC S1)."""
+
+    primary: str
+    """The hub's name in the organization."""
+    identity: str
+    """Its queue database's identity, as of when it became responsible."""
+    token: str
+    """What both call the copy: unique for ever; `[0-9a-f-]`, at most 64 characters."""
+    places: list[int]
+    """Of its recipients in the envelope."""
+    since: float
+    """When it became responsible, in seconds since 1970."""
+
+
+class Watcher(msgspec.Struct, gc=False):
+    """A hub that keeps a shadow of a message that we are responsible for; it hears when all recipients are settled."""
+
+    server: str
+    token: str
+
+
 class Envelope(msgspec.Struct):
     """A message as the queue knows it. Times are seconds since 1970.
 
@@ -115,3 +139,15 @@ class Envelope(msgspec.Struct):
     """Fields that are put before the content as it is sent: signatures, a content hook's (`headers.edits`)."""
     left_out: list[str] = msgspec.field(default_factory=list)
     """Names of fields, in lower case, that are left out of it then."""
+    shadows: list[Shadow] = msgspec.field(default_factory=list)
+    """Whom we keep shadows for; their recipients are `SHADOWED`, and every `SHADOWED` recipient is in exactly one."""
+    watchers: list[Watcher] = msgspec.field(default_factory=list)
+    """Who keeps shadows for us. One that may never have got the copy is listed as well."""
+    unprotected: bool = False
+    """Accepted though no shadow could be made: one is to be made later."""
+    quiet: bool = False
+    """Delivered once before (safety net): nobody is told of what becomes of it."""
+    databases: list[str] = msgspec.field(default_factory=list)
+    """Mailbox databases it has been delivered to, for the safety net."""
+    delivered: float = 0.0
+    """When the last of them took it, in seconds since 1970."""

@@ -1,0 +1,1 @@
+"""Shadow redundancy: no message is lost with the disk of one server (SPEC S)."""
