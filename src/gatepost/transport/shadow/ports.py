@@ -1,7 +1,7 @@
 """The seams of shadow redundancy: what the hub asks of it, what it asks of the spool and of other hubs.
 
-    intake ──protect──► Protector ──Hold──► channel ══► other hub: keeper ─► its spool  (S4: the receiver makes the copy)
-    MailSender ── MAIL … XSHADOW=token ──► other hub: watcher in its envelope  (S1: the sender keeps it)
+    intake ──protect──► Protector ──Hold──► channel ══► other hub: keeper ─► its spool  (S4: receiver copies)
+    MailSender ── MAIL … XSHADOW=token ──► other hub: watcher in its envelope  (S1: sender keeps)
     settler ──settled──► Primary: discard events ◄──Ask── other hub's Keeper (heartbeats, promotion)
 
 The rules are pure (`primary`, `keeper`): facts and time in, decisions out; the simulation drives them as the hub does.
