@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from sys import intern
 
 import structlog
 
 from gatepost.directory.port import DirectoryUnavailable, Engine, NotAsked, User
+from gatepost.directory.settings import Ages
 from gatepost.routing.outcome import Mailbox
 
 MAX_QUESTIONS = 10_000
@@ -33,18 +34,6 @@ MAX_MAILBOXES = 10_000
 """Databases and home servers that users share one object of."""
 PROBE_SECONDS = 1.0
 """While the directory does not answer: between two questions that nobody waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ages:
-    """For how long answers are good, in seconds, and how many are kept."""
-
-    positive_seconds: float = 300.0
-    negative_seconds: float = 30.0
-    outage_seconds: float = 86400.0
-    """While the directory does not answer, a user is as they were last for so long after that."""
-    users: int = 100_000
-    """Names whose users are kept; half as many that nobody has."""
 
 
 class CachedDirectory:

@@ -132,6 +132,10 @@ class OwnedDirectory(Directory, Port):
         """Let go of files and connections. Nothing is asked afterwards."""
         ...
 
+    async def wait_closed(self) -> None:
+        """Until everything is let go of, after `close`."""
+        ...
+
 
 class TokenVerifier(Port):
     """Judges bearer tokens (OAUTHBEARER, RFC 7628; XOAUTH2)."""

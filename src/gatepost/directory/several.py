@@ -53,6 +53,11 @@ class DirectoriesInOrder:
         for part in self._parts:
             part.directory.close()
 
+    async def wait_closed(self) -> None:
+        """See `OwnedDirectory`."""
+        for part in self._parts:
+            await part.directory.wait_closed()
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """See `Directory`."""
         for part in self._parts:

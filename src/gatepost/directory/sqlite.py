@@ -136,6 +136,9 @@ class SqliteDirectory:
         self._cache.clear()
         self._store.close()
 
+    async def wait_closed(self) -> None:
+        """See `OwnedDirectory`: closed is closed."""
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the event loop after any change of the directory."""
         self._callbacks.append(callback)

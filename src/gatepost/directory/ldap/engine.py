@@ -8,37 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlsplit
 
 import structlog
 
 from gatepost.directory.ldap.entries import Ambiguous, Entry, NoUser, choose, question, user_of
-from gatepost.directory.ldap.mapping import Mapping
-from gatepost.directory.ldap.session import LdapSession, Referred, Server
+from gatepost.directory.ldap.session import LdapSession, Referred
 from gatepost.directory.pool import Broken, Pool
 from gatepost.directory.port import DirectoryUnavailable, User
+from gatepost.directory.settings import LdapServer, LdapSettings
 
 _PORTS = {"ldap": 389, "ldaps": 636}
-
-
-@dataclass(frozen=True, slots=True)
-class LdapSettings:
-    """Where the directory is and how it is asked."""
-
-    servers: tuple[Server, ...]
-    base: str
-    mapping: Mapping
-    bind_name: str = ""
-    """Whose account searches; empty: nobody's."""
-    bind_password: str = field(default="", repr=False)
-    connections: int = 8
-    """Most connections of one worker for searching, and as many for passwords."""
-    seconds: float = 8.0
-    """The longest for a question."""
-    try_seconds: float = 3.0
-    """The longest at one server."""
 
 
 class LdapEngine:
@@ -127,7 +108,7 @@ class LdapEngine:
         except Referred as again:
             raise DirectoryUnavailable(f"referred on to {again.url}: not followed twice") from None
 
-    def _searching(self, server: Server) -> LdapSession:
+    def _searching(self, server: LdapServer) -> LdapSession:
         """A connection that may search. Raises `Broken`."""
         session = LdapSession(server)
         settings = self._settings

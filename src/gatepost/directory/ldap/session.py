@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 os.environ.setdefault("LDAPNOINIT", "1")  # what /etc/ldap/ldap.conf and ~/.ldaprc say is for others' programs
@@ -17,6 +16,7 @@ from ldap.ldapobject import SimpleLDAPObject
 from gatepost.directory.ldap.entries import Entry
 from gatepost.directory.pool import Broken
 from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.settings import LdapServer
 
 MAX_ENTRIES = 4
 """A name is one user's: of more entries than this none is looked at."""
@@ -35,18 +35,6 @@ _REFUSED = {
 """What Active Directory says behind `data` when a bind is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """How to reach a server. `url` without a path; with `starttls` TLS begins after the connection."""
-
-    url: str
-    starttls: bool = False
-    ca: bytes = b""
-    """PEM certificates that sign the server's; empty: the system's."""
-    seconds: float = 5.0
-    """For connecting, and for each operation."""
-
-
 class Referred(Exception):
     """The server does not have what was asked for and names another one."""
 
@@ -58,7 +46,7 @@ class Referred(Exception):
 class LdapSession:
     """A connection; `bind` says whose."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: LdapServer) -> None:
         """Connects. Raises `Broken`."""
         self._server = server
         self._socket: socket.socket | None = None

@@ -1,0 +1,108 @@
+"""The operator's query, and what its rows mean. Nothing here does I/O.
+
+`:name`, `:local` and `:domain` stand where the parts of the name go. They become the driver's own marks once, when the
+query is read; the values are bound by the driver at each question and never become part of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gatepost.directory.passwords import BadPasswordHash
+from gatepost.directory.port import User
+from gatepost.directory.schemes import stored_hash
+from gatepost.organization.model import CLIENT_PROTOCOLS
+from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.routing.outcome import Mailbox
+
+COLUMNS = (
+    "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled", "login_at_server",
+)  # fmt: skip
+_MARK = re.compile(r"(?<![:\w]):(name|local|domain)\b")
+_YES = frozenset({"1", "t", "true", "y", "yes", "on", "disabled"})
+_NO = frozenset({"", "0", "f", "false", "n", "no", "off", "active", "enabled"})
+
+
+class BadRow(ValueError):
+    """The row describes nobody who can sign in or get mail. The message is for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as drivers take it (`%(name)s`), made by `read_query`."""
+
+    text: str
+
+
+def read_query(text: str) -> Query:
+    """The query for drivers. Raises ValueError where it asks for nobody; the message is for the check."""
+    if not _MARK.search(text):
+        raise ValueError("does not hold :name, :local or :domain")
+    return Query(_MARK.sub(r"%(\1)s", text.replace("%", "%%")).rstrip().rstrip(";"))
+
+
+def parameters(canonical_name: str) -> dict[str, str] | None:
+    """What is bound; None for a name that no database can hold."""
+    if "\0" in canonical_name or not canonical_name:
+        return None
+    try:
+        canonical_name.encode()
+    except UnicodeEncodeError:
+        return None
+    local, at, domain = canonical_name.rpartition("@")
+    return {"name": canonical_name, "local": local if at else canonical_name, "domain": domain}
+
+
+def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> User:
+    """The user in a row whose columns have the names of `COLUMNS`; others are not looked at. Raises `BadRow`.
+
+    `asked` is the name where the row has none.
+    """
+    found = {str(column).lower(): value for column, value in row.items()}
+    try:
+        name = canonical_login_name(_text(found, "name") or asked, "")
+    except BadLoginName as fault:
+        raise BadRow(f"the row of {asked} has no possible name: {fault}") from fault
+    database, home_server = _text(found, "database"), _text(found, "home_server")
+    if not database and not home_server:
+        raise BadRow(f"{name} has no database")
+    try:
+        password_hash = stored_hash(_text(found, "password"), allow_plain=allow_plain)
+    except BadPasswordHash as fault:
+        raise BadRow(f"the password of {name}: {fault}") from fault
+    allowed, denied = _words(found, "protocols"), _words(found, "denied_protocols")
+    return User(
+        name=name,
+        mailbox=Mailbox(database) if database else Mailbox(home_server=home_server),
+        password_hash=password_hash,
+        protocols=frozenset(
+            p for p in CLIENT_PROTOCOLS if (not allowed or p.value in allowed) and p.value not in denied
+        ),
+        disabled=_is_disabled(found, name),
+        login_at_server=_text(found, "login_at_server"),
+    )
+
+
+def _text(row: Mapping[str, Any], column: str) -> str:
+    value = row.get(column)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return "" if value is None else str(value).strip()
+
+
+def _words(row: Mapping[str, Any], column: str) -> set[str]:
+    value = row.get(column)
+    text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else _text(row, column)
+    return set(text.lower().replace(",", " ").split())
+
+
+def _is_disabled(row: Mapping[str, Any], name: str) -> bool:
+    text = _text(row, "disabled").lower()
+    if text in _YES:
+        return True
+    if text in _NO:
+        return False
+    raise BadRow(f"{name}: disabled is {text!r}, neither yes nor no")
