@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol as Port
 
@@ -19,7 +20,7 @@ SEEN_SECONDS = 0.5
 PATIENCE_SECONDS = 20.0
 """For an engine that is another process, on a machine that runs other tests as well."""
 
-HASH = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA"
+HASH = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo"
 ANNA = User("anna@contoso.com", Mailbox("DB01"), HASH)
 OTTO = User(
     "otto@contoso.com",
@@ -28,6 +29,12 @@ OTTO = User(
     disabled=True,
     login_at_server="o.otto",
 )
+STRANGE_NAMES = (
+    "anna@contoso.com'--", "' or '1'='1", "anna@contoso.com' or '1'='1", "\\' or 1=1 -- ", "*", "a*@contoso.com", "\\2a",
+    "anna@contoso.com)(mail=*", "*)(|(mail=*)", "anna@contoso.com\0", "%@contoso.com", "_nna@contoso.com", "{address}",
+    "anna@contoso.com;drop table users", "../anna@contoso.com", "anna@contoso.com?x=1", "anna%40contoso.com", "$1",
+    "%(name)s", ":name", "ánna@contoso.com", "\U0001f600@contoso.com", "a" * 320,
+)  # fmt: skip
 
 
 class Engine(Port):
@@ -81,15 +88,7 @@ class DirectoryContract:
         assert await engine.directory.ask("nobody@contoso.com") is None
         assert await engine.directory.ask("") is None
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "anna@contoso.com'--", "' or '1'='1", "anna@contoso.com' or '1'='1", "\\' or 1=1 -- ", "*", "a*@contoso.com",
-            "anna@contoso.com)(mail=*", "*)(|(mail=*)", "\\2a", "anna@contoso.com\0", "%@contoso.com", "_nna@contoso.com",
-            "anna@contoso.com;drop table users", "../anna@contoso.com", "anna@contoso.com?x=1", "anna%40contoso.com",
-            "{address}", "%(name)s", ":name", "$1", "ánna@contoso.com", "\U0001f600@contoso.com", "a" * 320,
-        ],
-    )  # fmt: skip
+    @pytest.mark.parametrize("name", STRANGE_NAMES)
     async def test_a_name_is_compared_and_never_obeyed(self, engine: Engine, name: str) -> None:
         """Whatever it holds it is nobody's, is no fault, and changes nothing."""
         assert await engine.directory.ask(name) is None
@@ -104,11 +103,14 @@ class DirectoryContract:
         """`find` never waits: it answers, or says that the directory must be asked first."""
         found = await engine.directory.ask("anna@contoso.com")
         assert engine.directory.find("anna@contoso.com") == found
+        unknown = ""
         try:
             assert engine.directory.find("otto@contoso.com") is not None
-        except NotAsked as unknown:
-            assert unknown.name == "otto@contoso.com"
-            assert self.same(await engine.directory.ask(unknown.name), OTTO)
+        except NotAsked as fault:
+            unknown = fault.name
+        assert unknown in {"", "otto@contoso.com"}
+        assert self.same(await engine.directory.ask("otto@contoso.com"), OTTO)
+        assert engine.directory.find("otto@contoso.com") is not None
 
     async def test_a_change_is_told_and_seen(self, engine: Engine) -> None:
         """Also for answers that were given before."""
@@ -154,16 +156,13 @@ class DirectoryContract:
         async def unavailable() -> bool:
             try:
                 assert await engine.directory.ask("nobody@contoso.com") is None
-            except DirectoryUnavailable as fault:
-                assert not isinstance(fault, NotAsked)
+            except DirectoryUnavailable:
                 return True
             return False
 
         await self.until(unavailable)
-        try:
+        with suppress(DirectoryUnavailable):
             assert self.same(await engine.directory.ask("anna@contoso.com"), ANNA)
-        except DirectoryUnavailable as fault:
-            assert not isinstance(fault, NotAsked)
         with pytest.raises(DirectoryUnavailable):
             engine.directory.find("otto@contoso.com")
         assert not told.is_set()

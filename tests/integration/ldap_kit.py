@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from doors import Servers, missing
 
 from gatepost.directory.cached import CachedDirectory
@@ -112,10 +111,8 @@ class Changing:
 
     def remove(self, name: str) -> None:
         ldap = require_python_ldap()
-        try:
+        with suppress(ldap.NO_SUCH_OBJECT):
             self._connection.delete_s(dn_of(name))
-        except ldap.NO_SUCH_OBJECT:
-            pass
 
     def close(self) -> None:
         self._connection.unbind_s()
@@ -136,9 +133,3 @@ def opened(given: Any, ages: Ages = QUICK) -> CachedDirectory:
     from gatepost.directory.ldap.engine import LdapEngine
 
     return CachedDirectory("corp", LdapEngine("corp", given), ages, probe_seconds=0.1)
-
-
-@pytest.fixture(scope="session")
-def ca(servers: Servers) -> bytes:
-    """The certificate that signs the servers'."""
-    return servers.authority.certificate.read_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from directory_contract import ANNA, OTTO, PATIENCE_SECONDS, DirectoryContract
 from doors import Servers
-from ldap_kit import Changing, ca, opened, running, settings  # noqa: F401 - fixture
+from ldap_kit import Changing, opened, running, settings
 
 from gatepost.directory.cached import CachedDirectory
 from gatepost.directory.port import User
@@ -47,9 +47,9 @@ class LdapOfATest:
 
 
 @pytest.fixture
-async def engine(servers: Servers, tmp_path: Path, ca: bytes) -> AsyncIterator[LdapOfATest]:
+async def engine(servers: Servers, tmp_path: Path) -> AsyncIterator[LdapOfATest]:
     with running(servers, tmp_path) as server:
-        directory = opened(settings(server, ca=ca))
+        directory = opened(settings(server, ca=servers.authority.certificate.read_bytes()))
         engine = LdapOfATest(server, directory)
         engine.put(ANNA, ("sales@contoso.com",))
         engine.put(OTTO)

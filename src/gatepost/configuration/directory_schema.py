@@ -123,7 +123,8 @@ class SqlTable(Table):
     query: str = Field(examples=['"SELECT name, password, database FROM users WHERE address = :name"'])
     """The query. `:name` is the whole name as clients are known by it, `:local` and `:domain` its parts; they are
     bound, so no quotes are needed. Columns: `password` (the hash with its scheme), `database` or `home_server`; if
-    there also `name` (else what was asked for), `protocols`, `denied_protocols`, `disabled`, `login_at_server`."""
+    there also `name` (else what was asked for), `protocols`, `denied_protocols`, `disabled`, `login_at_server`, and
+    `address`: what was found, for databases that take `á` for `a`; a row of another address is not taken."""
     notify: str = Field(default="", examples=['"gatepost_users"'])
     """PostgreSQL: the channel whose notifications make answers void, each with a user's name or empty for all."""
     allow_plain_passwords: bool = Field(default=False, examples=["true"])

@@ -192,6 +192,11 @@ class CachedDirectory:
         except DirectoryUnavailable as fault:
             self._failed(name, str(fault))
             raise
+        except Exception as fault:
+            # Whatever an engine trips over, nobody is told that they do not exist, and it is tried again.
+            self._log.exception("directory.engine_failed", directory=self.name)
+            self._failed(name, f"{type(fault).__name__}: {fault}")
+            raise DirectoryUnavailable(f"{self.name}: {type(fault).__name__}") from fault
         if user is not None:
             if len(self._mailboxes) >= MAX_MAILBOXES:
                 self._mailboxes.clear()

@@ -19,7 +19,7 @@ from gatepost.directory.schemes import stored_hash
 from gatepost.directory.servers import Servers
 from gatepost.directory.settings import HttpLookUpSettings
 from gatepost.organization.model import CLIENT_PROTOCOLS
-from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.organization.names import canonical_login_name
 from gatepost.routing.outcome import Mailbox
 
 MAX_ANSWER_BYTES = 64 * 1024
@@ -83,7 +83,7 @@ class HttpEngine:
             return None
         try:
             return self._user(answer.user)
-        except (BadLoginName, BadPasswordHash, ValueError) as fault:
+        except ValueError as fault:
             self._log.error("directory.no_user", directory=self._name, name=canonical_name, reason=str(fault))
             return None
 
@@ -103,13 +103,17 @@ class HttpEngine:
         await self._client.aclose()
 
     def _user(self, found: _Found) -> User:
-        """Raises `BadLoginName`, `BadPasswordHash`, ValueError."""
+        """Raises ValueError. A user whose hash cannot be used gets mail and cannot sign in."""
         if not found.database and not found.home_server:
             raise ValueError("no database")
         if self._settings.check_path:
             password_hash = BY_DIRECTORY + found.password_version
         else:
-            password_hash = stored_hash(found.password_hash, allow_plain=self._settings.allow_plain)
+            password_hash = ""
+            try:
+                password_hash = stored_hash(found.password_hash, allow_plain=self._settings.allow_plain)
+            except BadPasswordHash as fault:
+                self._log.error("directory.bad_user", directory=self._name, name=found.name, reason=str(fault))
         return User(
             name=canonical_login_name(found.name, ""),
             mailbox=Mailbox(found.database) if found.database else Mailbox(home_server=found.home_server),

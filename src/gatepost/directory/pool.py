@@ -30,6 +30,10 @@ class Broken(OSError):
     """The connection is of no use any more, or could not be made. The message is for the log."""
 
 
+class Busy(DirectoryUnavailable):
+    """No thread became free in time."""
+
+
 class Session(Port):
     """A connection, used by one thread at a time."""
 
@@ -123,6 +127,11 @@ class Pool(Generic[S]):
                 except Broken as fault:
                     self._failed(name, str(fault))
                     continue
+                except Busy:
+                    raise
+                except Exception:  # an answer, and perhaps one that all servers give
+                    self._worked(name)
+                    raise
                 self._worked(name)
                 self._try_again(question)
                 return answer
@@ -143,12 +152,12 @@ class Pool(Generic[S]):
                 kept.pop()[0].close()
 
     async def _ask(self, server: str, question: Callable[[S], T], deadline: float) -> T:
-        """Raises `Broken`; `DirectoryUnavailable` when no thread becomes free in time."""
+        """Raises `Broken`, `Busy`."""
         try:
             async with asyncio.timeout(deadline - self._clock()):
                 await self._free.acquire()
         except TimeoutError:
-            raise DirectoryUnavailable(f"{self._name}: every connection is busy") from None
+            raise Busy(f"{self._name}: every connection is busy") from None
         turn: _Turn[S] = _Turn()
         self._turns.add(turn)
         work = asyncio.get_running_loop().run_in_executor(self._executor, self._answer, server, question, turn)
@@ -234,8 +243,10 @@ class Pool(Generic[S]):
                 await self._ask(server, question, self._clock() + self._try_seconds)
             except Broken as fault:
                 self._servers.failed(server, self._clock(), str(fault))
-            except DirectoryUnavailable:
+            except Busy:
                 return
+            except Exception:  # noqa: BLE001 - it answers; what it says is for who asks
+                self._worked(server)
             else:
                 self._worked(server)
 

@@ -65,10 +65,13 @@ class SqlEngine:
             self._log.error("directory.ambiguous", directory=self._name, reason=f"two rows for {canonical_name}")
             return None
         try:
-            return user_of(rows[0], canonical_name, allow_plain=self._settings.allow_plain)
+            user, wrong = user_of(rows[0], canonical_name, allow_plain=self._settings.allow_plain)
         except BadRow as fault:
             self._log.error("directory.no_user", directory=self._name, reason=str(fault))
             return None
+        if wrong:
+            self._log.error("directory.bad_user", directory=self._name, reason=wrong)
+        return user
 
     async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:  # noqa: ARG002
         """See `Engine`: hashes come with the users, so nobody is judged here."""

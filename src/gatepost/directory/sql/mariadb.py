@@ -23,7 +23,7 @@ _LOST = (
 """Codes of a server that cannot serve now, or of a connection that is lost (MariaDB's and the client's numbers)."""
 
 
-class _Connection(Connection[DictCursor]):
+class _Connection(Connection):
     """Text is sent as its octets in hexadecimal: nothing in it can be anything but text, whatever the server's mode."""
 
     def escape(self, obj: object, mapping: object = None) -> Any:  # noqa: ANN401 - the library's signature

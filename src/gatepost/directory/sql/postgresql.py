@@ -99,7 +99,7 @@ def _connect(settings: SqlSettings, host: str, port: int) -> psycopg.Connection[
     if settings.user:
         given["user"] = settings.user
     given["password"] = settings.password
-    given["passfile"] = os.devnull  # what ~/.pgpass says is for others' programs
+    given["passfile"] = "/nonexistent/pgpass"  # what ~/.pgpass says is for others' programs
     if not settings.tls:
         given["sslmode"] = "disable"
         return psycopg.connect(autocommit=True, prepare_threshold=None, **given)

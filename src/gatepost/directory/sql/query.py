@@ -19,7 +19,7 @@ from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.outcome import Mailbox
 
 COLUMNS = (
-    "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled", "login_at_server",
+    "address", "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled", "login_at_server",
 )  # fmt: skip
 _MARK = re.compile(r"(?<![:\w]):(name|local|domain)\b")
 _YES = frozenset({"1", "t", "true", "y", "yes", "on", "disabled"})
@@ -56,12 +56,18 @@ def parameters(canonical_name: str) -> dict[str, str] | None:
     return {"name": canonical_name, "local": local if at else canonical_name, "domain": domain}
 
 
-def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> User:
-    """The user in a row whose columns have the names of `COLUMNS`; others are not looked at. Raises `BadRow`.
+def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> tuple[User, str]:
+    """The user in a row whose columns have the names of `COLUMNS`, and what is wrong with it; others are not looked at.
 
-    `asked` is the name where the row has none.
+    `asked` is the name where the row has none. Raises `BadRow`. A user whose hash cannot be used, or of whom it is not
+    clear whether they are disabled, gets mail and cannot sign in.
     """
+    faults: list[str] = []
     found = {str(column).lower(): value for column, value in row.items()}
+    address = _text(found, "address")
+    if address and address.casefold() != asked.casefold():
+        # Databases may hold `ánna` and `anna` for the same text; for us they are two names.
+        raise BadRow(f"the row is of {address}, not of {asked}")
     try:
         name = canonical_login_name(_text(found, "name") or asked, "")
     except BadLoginName as fault:
@@ -69,21 +75,26 @@ def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> User:
     database, home_server = _text(found, "database"), _text(found, "home_server")
     if not database and not home_server:
         raise BadRow(f"{name} has no database")
+    password_hash = ""
     try:
         password_hash = stored_hash(_text(found, "password"), allow_plain=allow_plain)
     except BadPasswordHash as fault:
-        raise BadRow(f"the password of {name}: {fault}") from fault
+        faults.append(f"the password of {name}: {fault}")
+    disabled = _is_disabled(found)
+    if disabled is None:
+        faults.append(f"{name}: disabled is {_text(found, 'disabled')!r}, neither yes nor no")
     allowed, denied = _words(found, "protocols"), _words(found, "denied_protocols")
-    return User(
+    user = User(
         name=name,
         mailbox=Mailbox(database) if database else Mailbox(home_server=home_server),
         password_hash=password_hash,
         protocols=frozenset(
             p for p in CLIENT_PROTOCOLS if (not allowed or p.value in allowed) and p.value not in denied
         ),
-        disabled=_is_disabled(found, name),
+        disabled=disabled is not False,
         login_at_server=_text(found, "login_at_server"),
     )
+    return user, "; ".join(faults)
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:
@@ -99,10 +110,7 @@ def _words(row: Mapping[str, Any], column: str) -> set[str]:
     return set(text.lower().replace(",", " ").split())
 
 
-def _is_disabled(row: Mapping[str, Any], name: str) -> bool:
+def _is_disabled(row: Mapping[str, Any]) -> bool | None:
+    """None: the column says neither."""
     text = _text(row, "disabled").lower()
-    if text in _YES:
-        return True
-    if text in _NO:
-        return False
-    raise BadRow(f"{name}: disabled is {text!r}, neither yes nor no")
+    return True if text in _YES else False if text in _NO else None
