@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from gatepost.directory.port import User
 from gatepost.lab.servers.process import free_ports
@@ -58,7 +58,7 @@ class LookUpService:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             allow_reuse_address = True
-            connections: list[socket.socket] = []
+            connections: ClassVar[list[socket.socket]] = []
 
             def process_request(self, request: Any, client_address: Any) -> None:
                 self.connections.append(request)

@@ -22,7 +22,8 @@ from gatepost.lab.servers.process import ServerMissing, ServerNotStarted, free_p
 from gatepost.organization.model import CLIENT_PROTOCOLS
 
 QUERY = (
-    'SELECT a.address, u.name, u.password, u.db AS "database", u.home_server, u.protocols, u.disabled, u.login_at_server '
+    'SELECT a.address, u.name, u.password, u.db AS "database", u.home_server, u.protocols, u.disabled, '
+    "u.login_at_server "
     "FROM addresses a JOIN users u ON u.id = a.user_id WHERE a.address = :name"
 )
 TABLES = (
@@ -52,9 +53,8 @@ class Database:
         serial = "serial PRIMARY KEY" if self.is_postgresql else "integer AUTO_INCREMENT PRIMARY KEY"
         self.run(TABLES.format(serial=serial))
         if not self.is_postgresql:
-            self.run(
-                f"CREATE USER IF NOT EXISTS gatepost IDENTIFIED BY '{PASSWORD}'; GRANT SELECT ON {self.name}.* TO gatepost;"
-            )
+            made = f"CREATE USER IF NOT EXISTS gatepost IDENTIFIED BY '{PASSWORD}';"
+            self.run(f"{made} GRANT SELECT ON {self.name}.* TO gatepost;")
 
     def run(self, statements: str) -> str:
         return self.server.execute(statements, database=self.name)
@@ -94,8 +94,8 @@ class Database:
         )
 
     def _removal(self, name: str) -> str:
-        where = f"name = {quoted(name)}"
-        return f"DELETE FROM addresses WHERE user_id IN (SELECT id FROM users WHERE {where}); DELETE FROM users WHERE {where};"
+        where = f"FROM users WHERE name = {quoted(name)}"
+        return f"DELETE FROM addresses WHERE user_id IN (SELECT id {where}); DELETE {where};"
 
     def remove(self, name: str) -> None:
         self.run(self._removal(name))

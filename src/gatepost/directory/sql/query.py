@@ -19,7 +19,8 @@ from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.outcome import Mailbox
 
 COLUMNS = (
-    "address", "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled", "login_at_server",
+    "address", "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled",
+    "login_at_server",
 )  # fmt: skip
 _MARK = re.compile(r"(?<![:\w]):(name|local|domain)\b")
 _YES = frozenset({"1", "t", "true", "y", "yes", "on", "disabled"})
