@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -378,14 +378,14 @@ async def test_what_is_no_ldap_server_is_an_outage_in_bounded_time(servers: Serv
 
 async def test_a_referral_is_followed_to_a_configured_server_only(servers: Servers, tmp_path: Path) -> None:
     ca = servers.authority.certificate.read_bytes()
-    with running(servers, tmp_path, ANNA_IN_AD) as real:
-        with running(servers, tmp_path, extra=f"referral {real.tls_url}") as other:
-            given = settings(other, ca=ca, mapping=AD)
-            elsewhere = replace(given, base="dc=example,dc=org")
-            async with _directory(elsewhere) as directory:
-                with pytest.raises(DirectoryUnavailable, match=r"referred to ldaps://.*none of the servers"):
-                    await directory.ask("anna@contoso.com")
-            both = replace(elsewhere, servers=(*given.servers, *settings(real, ca=ca).servers))
-            async with _directory(both) as directory:
-                with pytest.raises(DirectoryUnavailable, match="No such object|referred"):
-                    await directory.ask("anna@contoso.com")
+    with ExitStack() as stack:
+        real = stack.enter_context(running(servers, tmp_path, ANNA_IN_AD))
+        other = stack.enter_context(running(servers, tmp_path, extra=f"referral {real.tls_url}"))
+        elsewhere = replace(settings(other, ca=ca, mapping=AD), base="dc=example,dc=org")
+        async with _directory(elsewhere) as directory:
+            with pytest.raises(DirectoryUnavailable, match=r"referred to ldaps://.*none of the servers"):
+                await directory.ask("anna@contoso.com")
+        both = replace(elsewhere, servers=(*elsewhere.servers, *settings(real, ca=ca).servers))
+        async with _directory(both) as directory:
+            with pytest.raises(DirectoryUnavailable, match="No such object"):
+                await directory.ask("anna@contoso.com")
