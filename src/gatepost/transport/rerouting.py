@@ -149,14 +149,18 @@ class Rerouting:
             self._settler.hands.give_back(item.number)
 
     def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
+        # Other parts of the message may be sent meanwhile: they and this have the same envelope.
+        envelope = self._settler.hands.adopt(number, envelope)
         work = InSteps(self._settler.tell(number, envelope, happened), partial(self._spool.in_hand, number))
-        self._begin(_awaited(work), "report what has no way")
+        self._begin(self._told(work, number), "report what has no way")
+
+    async def _told(self, work: Awaitable[None], number: int) -> None:
+        try:
+            await work
+        finally:
+            self._settler.hands.give_back(number)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = tasks.start(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
