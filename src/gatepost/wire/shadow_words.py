@@ -13,12 +13,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gatepost.wire.smtp_command import decode_xtext, encode_xtext
+from gatepost.wire.smtp_command import SHADOW_TOKEN, decode_xtext, encode_xtext
 
 MAX_NAME = 255
 """Characters of a server's name in an organization."""
 
-_TOKEN = re.compile(r"[0-9a-f-]{1,64}")
 _IDENTITY = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -40,7 +39,7 @@ class ShadowOffer:
 
 def is_token(text: str) -> bool:
     """Whether `text` can be a copy's token."""
-    return _TOKEN.fullmatch(text) is not None
+    return SHADOW_TOKEN.fullmatch(text) is not None
 
 
 def is_identity(text: str) -> bool:
