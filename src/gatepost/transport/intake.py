@@ -119,7 +119,7 @@ class Intake:
         self.protector: Protector | None = None
         """Who has copies held by other hubs; None: nobody."""
         self.watched: Callable[[int, Envelope], None] = lambda _number, _envelope: None
-        """Told of each message that other hubs keep shadows of, before it is queued."""
+        """Told of each message whose sender keeps a shadow of it, before it is queued."""
         self._submission = BackPressure({SUBMISSION.domain: SUBMISSION_QUEUE})
         self.taken = 0
         self.refused = 0
@@ -213,6 +213,8 @@ class Intake:
             if refusal is not None:
                 return self._refuse(envelope, refusal)
         if protector is None or protection is None:
+            if envelope.watchers:
+                self.watched(number, envelope)
             self._take(number, envelope)
         else:
             protector.committed(protection, number)
@@ -230,8 +232,6 @@ class Intake:
 
     def _take(self, number: int, envelope: Envelope) -> None:
         self.taken += 1
-        if envelope.watchers:
-            self.watched(number, envelope)
         self._categorizer.place(number, envelope)
 
     async def _forget(self, number: int, protector: Protector, protection: Protection) -> None:

@@ -40,8 +40,6 @@ class Reporting:
         self.made = 0
         self.protector: Protector | None = None
         """Who has copies held by other hubs; None: nobody."""
-        self.watched: Callable[[int, Envelope], None] = lambda _number, _envelope: None
-        """Told of each report that another hub keeps a shadow of, before it is queued."""
 
     async def __call__(self, number: int, envelope: Envelope, happened: Happened) -> Happened:
         """Tell the sender of message `number`. When this returns the reports are on disk, but for what it answers: that
@@ -105,7 +103,5 @@ class Reporting:
             self._categorizer.place(number, report)
             return
         self.protector.committed(protection, number)
-        if report.watchers:
-            self.watched(number, report)
         self._categorizer.place(number, report)
         await self.protector.acknowledged(protection, SHADOW_SECONDS)

@@ -17,6 +17,9 @@ class Hands:
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
     async def take(self, number: int) -> Envelope:
         """The envelope, until `give_back`. Raises KeyError, OSError."""
         held = self._held.get(number)

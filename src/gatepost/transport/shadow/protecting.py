@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from structlog.typing import FilteringBoundLogger
 
@@ -21,9 +21,11 @@ from gatepost.access import tasks
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.message import Envelope, Watcher
-from gatepost.transport.ports import BodyReader, BodyWriter, Spool
-from gatepost.transport.shadow.copies import copy_of
+from gatepost.transport.ports import BodyReader, Spool
+from gatepost.transport.shadow.decisions import Note, PrimaryStep, Rewatch
+from gatepost.transport.shadow.offered import copy_of
 from gatepost.transport.shadow.ports import ChannelLost, Channels
+from gatepost.transport.shadow.primary import Primary
 from gatepost.wire.smtp_reply import Reply
 
 NOT_REDUNDANT = Reply(451, "Message failed to be made redundant", "4.4.0")
@@ -44,8 +46,10 @@ AGAIN_SECONDS = 5.0
 class Protection:
     """One message on its way to a second disk. `is_rejected`: it is not to be taken without."""
 
-    __slots__ = ("before", "content", "encoded", "envelope", "finished", "has_failed", "is_adopted", "is_held",
-                 "is_over", "is_settled", "number", "partners", "size", "task", "tried", "waiter")  # fmt: skip
+    __slots__ = (
+        "before", "content", "encoded", "envelope", "finished", "identity", "is_adopted", "is_held", "is_over",
+        "is_settled", "moment", "number", "partners", "size", "task", "tried", "waiter",
+    )  # fmt: skip
 
     def __init__(self, envelope: Envelope, content: bytes | None, partners: list[str]) -> None:
         self.envelope = envelope
@@ -68,7 +72,10 @@ class Protection:
         self.is_settled = False
         """The message has ended meanwhile."""
         self.is_adopted = False
-        self.has_failed = False
+        self.identity = ""
+        """Of the queue database that it was offered to last, and"""
+        self.moment = 0
+        """when that was asked (see `Primary`)."""
 
 
 class Protector:
@@ -79,17 +86,19 @@ class Protector:
         spool: Spool,
         hands: Hands,
         channels: Channels,
+        primary: Primary,
         keep: Callable[[int, Envelope], None],
-        dismiss: Callable[[Sequence[Watcher], float], None],
+        note: Callable[[Iterable[PrimaryStep]], None],
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        """`keep` has the spool know an envelope, `dismiss` tells watchers that a message is settled."""
+        """`keep` has the spool know an envelope, `note` has discard events on disk."""
         self._spool = spool
         self._hands = hands
         self._channels = channels
+        self._primary = primary
         self._keep = keep
-        self._dismiss = dismiss
+        self._note = note
         self._clock = clock
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -98,8 +107,6 @@ class Protector:
         self._choose: Callable[[Envelope], list[str]] | None = None
         self._under_way: set[Protection] = set()
         self._open: dict[int, Protection] = {}
-        self._later: dict[int, None] = {}
-        self._at_work: set[int] = set()
         self._workers: set[asyncio.Task[None]] = set()
         self._failed_at = 0.0
         self._is_lacking = False
@@ -114,18 +121,11 @@ class Protector:
         """`choose` answers the hubs to try for a message, in turn; None: there is no other hub, or all this is off."""
         self._choose = choose
         self.rejects = rejects
-        if choose is None:
-            self._later.clear()
 
     @property
     def active(self) -> bool:
         """Whether messages are protected at all."""
         return self._choose is not None
-
-    @property
-    def unprotected(self) -> int:
-        """Messages that wait for a shadow of their own."""
-        return len(self._later) + len(self._at_work)
 
     def token(self) -> str:
         """For a copy: no other has it, ever."""
@@ -156,12 +156,14 @@ class Protector:
 
     def committed(self, protection: Protection, number: int) -> None:
         """The message is on our disk, and not yet queued."""
+        envelope = protection.envelope
+        self._primary.opened(number, envelope.watchers, held=False)
         if not protection.encoded:  # there is no partner
-            self.protect_later(number)
+            self._primary.still_unprotected(number)
             return
         if not (protection.is_held and len(protection.tried) == 1):
             protection.is_adopted = True
-            self._hands.adopt(number, protection.envelope)
+            self._hands.adopt(number, envelope)
         self._open[number] = protection
         protection.number.set_result(number)
         if protection.task is None:
@@ -174,7 +176,7 @@ class Protector:
             protection.number.cancel()  # where it is not known yet
             protection.task.cancel()
         else:
-            self._dismiss(protection.tried, self._clock())
+            self._dismiss(protection)
 
     async def stands(self, protection: Protection, seconds: float) -> Reply | None:
         """Wait until a message has its shadow that is not taken without; the reply that refuses it where it has none
@@ -193,8 +195,6 @@ class Protector:
         if protection is not None:
             protection.is_settled = True
             _wake(protection)
-        if self._later:
-            self._later.pop(number, None)
 
     async def _wait(self, protection: Protection, seconds: float) -> None:
         if protection.is_over or protection.is_settled:
@@ -208,20 +208,14 @@ class Protector:
 
     # What is protected later
 
-    def protect_later(self, number: int) -> None:
-        """A message of the queue has no shadow, and gets one when there is a hub again to hold it."""
-        if self._choose is not None:
-            self._later[number] = None
-
     def look(self, now: float) -> None:
         """Called now and then: give messages shadows that have none."""
-        if self._later and self._choose is not None and abs(now - self._failed_at) >= AGAIN_SECONDS:
-            for number in list(itertools.islice(self._later, max(0, LATER_AT_ONCE - len(self._at_work)))):
-                del self._later[number]
-                self._at_work.add(number)
-                worker = tasks.start(self._work(number), "protect messages later")
-                self._workers.add(worker)
-                worker.add_done_callback(self._workers.discard)
+        if self._choose is None or abs(now - self._failed_at) < AGAIN_SECONDS:
+            return
+        for number in self._primary.unprotected(LATER_AT_ONCE - len(self._workers)):
+            worker = tasks.start(self._work(number), "protect messages later")
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
 
     async def end(self) -> None:
         """Try no more: what has no shadow yet is marked so."""
@@ -234,18 +228,13 @@ class Protector:
     async def _work(self, number: int) -> None:
         """Protect this message, and others after it as long as that succeeds."""
         while True:
-            try:
-                succeeded = await self._protect(number)
-            finally:
-                self._at_work.discard(number)
-            if not succeeded:
+            if not await self._protect(number):
                 self._failed_at = self._clock()
                 return
-            if not self._later or self._choose is None:
+            following = self._primary.unprotected(1) if self._choose is not None else []
+            if not following:
                 return
-            number = next(iter(self._later))
-            del self._later[number]
-            self._at_work.add(number)
+            number = following[0]
 
     async def _protect(self, number: int) -> bool:
         try:
@@ -254,18 +243,19 @@ class Protector:
             return True
         except OSError as fault:
             self._log.error("message.unreadable", message=number, reason=str(fault))
-            self._later[number] = None
+            self._primary.still_unprotected(number)
             return False
         try:
-            if not envelope.unprotected or settling.is_settled(envelope) or number in self._open:
+            if settling.is_settled(envelope) or number in self._open:
                 return True
-            partners = self._ready(envelope)
+            partners = self._ready(envelope) if self._choose is not None else []
             if not partners:
-                self._later[number] = None
+                self._primary.still_unprotected(number)
                 return False
             protection = Protection(envelope, None, partners)
             self._next(protection)
             self._keep(number, envelope)
+            self._primary.offered(number, envelope.watchers)
             self._open[number] = protection
             protection.number.set_result(number)
             await self._make(protection)
@@ -294,12 +284,12 @@ class Protector:
             protection.is_over = True
             _wake(protection)
             number = await asyncio.shield(protection.number)
-            self._note(number, protection)
+            self._finish(number, protection)
         except asyncio.CancelledError:
             if protection.is_settled:  # abandoned
-                self._dismiss(protection.tried, self._clock())
+                self._dismiss(protection)
             elif protection.number.done():  # all ends
-                self._note(protection.number.result(), protection)
+                self._finish(protection.number.result(), protection)
             raise
         finally:
             protection.is_over = True
@@ -333,26 +323,41 @@ class Protector:
             self._next(protection)
             if protection.number.done():  # it is on disk before the copy is: after a crash that hub is asked
                 self._keep(protection.number.result(), protection.envelope)
+                self._primary.offered(protection.number.result(), protection.envelope.watchers)
 
-    def _note(self, number: int, protection: Protection) -> None:
+    def _finish(self, number: int, protection: Protection) -> None:
         """What came of it goes into the envelope, where that says something else."""
-        envelope, tried = protection.envelope, protection.tried
-        held = tried[-1:] if protection.is_held else []
+        envelope, tried, primary = protection.envelope, protection.tried, self._primary
         if protection.is_settled:
-            # Who took the copy after the end was told has to hear of it once more.
-            self._dismiss(tried, self._clock())
-        elif not held:
-            envelope.watchers = [*protection.before, *tried]
-            envelope.unprotected = True
+            self._dismiss(protection)  # who took the copy after the end was told has to hear of it once more
+            return
+        watchers = [*protection.before, *tried]
+        steps: list[PrimaryStep] = []
+        if protection.is_held:
+            holder = tried[-1]
+            steps = primary.held(number, holder.server, protection.identity, holder.token, protection.moment)
+        else:
+            primary.still_unprotected(number)
+        for step in steps:
+            if isinstance(step, Rewatch):
+                watchers = list(step.watchers)
+        # Recipients that were settled meanwhile were told to who had no copy yet: `keep` tells them once more.
+        is_late = protection.is_held and _finished(envelope) != protection.finished
+        if watchers != envelope.watchers or envelope.unprotected is protection.is_held or is_late:
+            envelope.watchers = watchers
+            envelope.unprotected = not protection.is_held
             self._keep(number, envelope)
-            self.protect_later(number)
-        elif protection.has_failed or protection.before or _finished(envelope) != protection.finished:
-            # Recipients that were settled meanwhile were told to who had no copy yet: `keep` tells them once more.
-            held[0].told = 0
-            envelope.watchers = held
-            envelope.unprotected = False
-            self._keep(number, envelope)
-            self._dismiss([*protection.before, *tried[:-1]], self._clock())
+        self._note(step for step in steps if isinstance(step, Note))
+
+    def _dismiss(self, protection: Protection) -> None:
+        """The message is settled, or was not taken: who may have got a copy, even after that was told, is told."""
+        number, tried, at = protection.number, protection.tried, self._clock()
+        if number.done() and not number.cancelled():
+            self._note(self._primary.settled(number.result(), tried, (), whole=True, at=at))
+        if tried:
+            stand_in = -next(self._order)
+            self._primary.opened(stand_in, tried, held=False)
+            self._note(self._primary.settled(stand_in, tried, (), whole=True, at=at))
 
     async def _attempt(self, protection: Protection, watcher: Watcher) -> str:
         """ "" when it is held, else why not. One that may be held stays in `tried`."""
@@ -368,6 +373,7 @@ class Protector:
             sent = True
             try:
                 async with asyncio.timeout(HOLD_SECONDS + protection.size / HOLD_BYTES_A_SECOND):
+                    protection.identity, protection.moment = channel.identity, self._primary.moment()
                     reason = await channel.hold(watcher.token, protection.encoded, body, protection.size)
             finally:
                 if not isinstance(body, bytes):
@@ -379,12 +385,11 @@ class Protector:
             sent = sent and isinstance(fault, ChannelLost)
         else:
             sent = not reason
-        if reason:
-            protection.has_failed = True
-            if not sent:
-                protection.tried.remove(watcher)
+        if not sent:
+            protection.tried.remove(watcher)
+            if protection.number.done():
+                self._primary.not_held(protection.number.result(), watcher.server, watcher.token)
         return reason
-
 
 
 def _wake(protection: Protection) -> None:
