@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gatepost.transport.message import Watcher
 from gatepost.wire.shadow_messages import Discarded
 
 
@@ -47,11 +46,8 @@ class GoOn:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """`server` has taken the message over: become its shadow server under the same token.
-
-    Open recipients become `SHADOWED` with `Shadow(server, identity, token, places=the watcher's)`, on disk;
-    then `Primary.left`, `Keeper.keep`.
-    """
+    """`server` has taken the message over: become its shadow server under the same token (`copies.follow`), on disk;
+    then `Keeper.keep` and `Primary.left`."""
 
     number: int
     server: str
@@ -61,7 +57,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """`server` has finished the message: its open recipients are settled, nobody is told; then `Primary.left`."""
+    """`server` has finished the message (`copies.drop`): nobody is told, that has been done; then `Primary.left`."""
 
     number: int
     server: str
@@ -69,14 +65,22 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewatch:
-    """These are the message's watchers from now on: into the envelope."""
+class Settle:
+    """At the start: these recipients were settled before the end, only the envelope did not reach the disk."""
 
     number: int
-    watchers: tuple[Watcher, ...]
+    places: tuple[int, ...]
 
 
-PrimaryStep = Note | GoOn | Follow | Drop | Rewatch
+@dataclass(frozen=True, slots=True)
+class Unwatch:
+    """These copies are not needed any more (`copies.unwatch`): on disk before the notes that follow it."""
+
+    number: int
+    tokens: tuple[str, ...]
+
+
+PrimaryStep = Note | GoOn | Follow | Drop | Settle | Unwatch
 
 
 # What a shadow server does
@@ -93,8 +97,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take ownership of a copy: its recipients of `Shadow.places` that are `SHADOWED` wait again, the old primary
-    becomes a watcher with the same token and places; on disk; then `Keeper.taken`, `Primary.took_over`."""
+    """Take ownership of a copy (`copies.take_over`), on disk; then `Keeper.taken` and `Primary.took_over`."""
 
     number: int
     token: str
@@ -104,19 +107,20 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Nothing is kept for this token any more (`ShadowSpool.let_go`, or out of the envelope of a queued message)."""
+    """Nothing is kept for this token any more (`ShadowSpool.let_go`; of a queued message `copies.let_go`)."""
 
     number: int
+    server: str
     token: str
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """The primary has settled these: recipients at `Shadow.places[i]` for i in `places` are `DELIVERED`; the rest of
-    the shadow stays, and `Shadow.places` as it is."""
+    """The primary has settled these, as the copy counts them (`copies.shrink`); the rest of the shadow stays."""
 
     number: int
+    server: str
     token: str
     places: tuple[int, ...]
 
@@ -126,6 +130,7 @@ class ToSafetyNet:
     """The copy is a shadow no more but one of the safety net, until `until`."""
 
     number: int
+    server: str
     token: str
     databases: tuple[str, ...]
     delivered: float
