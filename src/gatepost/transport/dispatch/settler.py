@@ -42,6 +42,9 @@ class Redundancy(Protocol):
     def keep(self, number: int, envelope: Envelope) -> None:
         """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well."""
 
+    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
+        """A hub has become the primary for some recipients, and we are to keep their shadow."""
+
     def delivered(self, envelope: Envelope, next_hop: NextHop) -> None:
         """A server of this next hop has taken the message for some recipients."""
 
@@ -81,8 +84,11 @@ class Settler:
         now = self._clock()
         happened = settling.apply(envelope, outcome.answers, server)
         self._count(outcome)
-        if self.redundancy is not None and any(a.state is RecipientState.DELIVERED for a in outcome.answers):
-            self.redundancy.delivered(envelope, queue.next_hop)
+        if self.redundancy is not None:
+            if outcome.primary is not None:
+                self.redundancy.handed_on(envelope, outcome)
+            elif any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+                self.redundancy.delivered(envelope, queue.next_hop)
         if happened:
             await self.tell(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)

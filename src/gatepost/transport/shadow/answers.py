@@ -82,7 +82,10 @@ class Answers:
             return FULL
         except OSError as fault:
             return str(fault)
-        self._keeper.keep(server, identity, token, number, until)
+        steps = self._keeper.keep(server, identity, token, number, until)
+        if steps:  # it has been released while it was written
+            await self._carrying.keeper(steps)
+            return "it has been released already"
         self.held += 1
         self._log.debug("shadow.held", event_id="HARECEIVE", message=number, server=server, token=token)
         return ""

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
-from gatepost.transport.message import Envelope
+from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import (
@@ -22,10 +22,11 @@ from gatepost.transport.shadow.decisions import (
     LetGo,
     PrimaryStep,
     Reason,
-    Rewatch,
+    Settle,
     Shrink,
     TakeOver,
     ToSafetyNet,
+    Unwatch,
 )
 from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.primary import Primary
@@ -59,8 +60,7 @@ class Carrying:
         self._keeper = keeper
         self._clock = clock
         self._log = log
-        self._released: list[int] = []
-        self.take_up: Callable[[int, Envelope], None] = lambda number, envelope: categorizer.place(number, envelope)
+        self.take_up: Callable[[int, Envelope], None] = categorizer.place
         """Queues a message that was found at the start."""
         self.resubmitted = 0
         """Messages that were taken over."""
@@ -83,8 +83,8 @@ class Carrying:
                     await self.release([step.number])
                 case Follow() | Drop():
                     await self._leave(step)
-                case Rewatch():
-                    await self._rewatch(step)
+                case Settle() | Unwatch():
+                    await self._adjust(step)
                 case _:
                     pass
 
@@ -118,49 +118,54 @@ class Carrying:
         except KeyError:
             return
         try:
-            now, watchers = self._clock(), list(envelope.watchers)
             if isinstance(step, Follow):
-                copies.follow(envelope, step.server, step.identity, step.token, now)
+                copies.follow(envelope, step.server, step.identity, step.token, self._clock())
                 self._log.info("shadow.followed", message=step.number, server=step.server, token=step.token)
             else:
                 copies.drop(envelope, step.server, step.token)
                 self._log.info("shadow.finished_elsewhere", message=step.number, server=step.server, token=step.token)
-            await self._redundancy.kept(step.number, envelope, tell=False)
-            self._redundancy.note(self._primary.left(step.number, watchers, step.token, now))
-            if not settling.is_settled(envelope):
+            await self._redundancy.kept(step.number, envelope)
+            goes_on = self._primary.left(step.number, step.server, step.token)
+            is_waiting = self._primary.waits(step.number) or any(isinstance(other, GoOn) for other in goes_on)
+            if not settling.is_settled(envelope) and not is_waiting:
                 self._categorizer.place(step.number, envelope)
         finally:
             self._hands.give_back(step.number)
+        await self.primary(goes_on)
 
-    async def _rewatch(self, step: Rewatch) -> None:
+    async def _adjust(self, step: Settle | Unwatch) -> None:
         with suppress(KeyError):
             envelope = await self._hands.take(step.number)
             try:
-                envelope.watchers = list(step.watchers)
+                if isinstance(step, Unwatch):
+                    copies.unwatch(envelope, step.tokens)
+                else:
+                    for place in settling.open_places(envelope, step.places):
+                        envelope.recipients[place].state = RecipientState.DELIVERED
                 await self._redundancy.kept(step.number, envelope)
             finally:
                 self._hands.give_back(step.number)
 
     # As a shadow server
 
-    async def keeper(self, server: str, steps: Sequence[KeeperStep]) -> None:
-        """Steps about shadows of `server`'s messages. Raises OSError."""
+    async def keeper(self, steps: Sequence[KeeperStep]) -> None:
+        """Raises OSError."""
         gone: list[tuple[int, str]] = []
         for step in steps:
             match step:
                 case LetGo():
                     self._log.debug(
-                        "shadow.discarded", event_id="HADISCARD", message=step.number, server=server,
+                        "shadow.discarded", event_id="HADISCARD", message=step.number, server=step.server,
                         token=step.token, reason=step.reason.value,
                     )  # fmt: skip
                     if step.number in self._redundancy.in_queue:
-                        await self._change(server, step)
+                        await self._change(step)
                     else:
                         gone.append((step.number, step.token))
                 case Shrink():
-                    await self._change(server, step)
+                    await self._change(step)
                 case ToSafetyNet():
-                    await self._to_safety_net(server, step)
+                    await self._to_safety_net(step)
                 case TakeOver():
                     await self.take_over(step)
         if gone:
@@ -194,15 +199,18 @@ class Carrying:
                 await self._spool.update(number, envelope)
             if envelope.shadows:
                 self._redundancy.in_queue.add(number)
-            self._keeper.taken(step)
-            self._primary.took_over(number, envelope.watchers, step.token)
+            is_finished = self._keeper.taken(step)
+            self._primary.took_over(number, envelope.watchers, step.server, step.token)
             self.resubmitted += 1
             self._log.info(
                 "shadow.resubmitted", event_id="RESUBMIT", message=number, server=step.server, token=step.token,
                 reason=step.reason.value, message_id=envelope.message_id, waited=round(now - envelope.received, 1),
             )  # fmt: skip
-            with self._spool.in_hand(number):
-                self._categorizer.place(number, envelope, again)
+            if is_finished:
+                await self.primary(self._primary.finished(step.server, step.token, lambda _number: False))
+            else:
+                with self._spool.in_hand(number):
+                    self._categorizer.place(number, envelope, again)
         except OSError as fault:
             self._not_taken(step, fault)
         finally:
@@ -212,7 +220,7 @@ class Carrying:
         self._log.error("shadow.not_resubmitted", event_id="RESUBMITFAIL", message=step.number, reason=str(fault))
         self._keeper.not_taken(step)
 
-    async def _change(self, server: str, step: LetGo | Shrink) -> None:
+    async def _change(self, step: LetGo | Shrink) -> None:
         """What other hubs have settled of a message whose envelope changes by that."""
         try:
             envelope = await self._hands.take(step.number)
@@ -221,11 +229,11 @@ class Carrying:
         try:
             is_aside = settling.is_settled(envelope)
             if isinstance(step, LetGo):
-                copies.let_go(envelope, server, step.token)
+                copies.let_go(envelope, step.server, step.token)
                 if not envelope.shadows:
                     self._redundancy.in_queue.discard(step.number)
             else:
-                copies.shrink(envelope, server, step.token, step.places)
+                copies.shrink(envelope, step.server, step.token, step.places)
             if is_aside:
                 await self._spool.update(step.number, envelope)
             else:
@@ -233,15 +241,15 @@ class Carrying:
         finally:
             self._hands.give_back(step.number)
 
-    async def _to_safety_net(self, server: str, step: ToSafetyNet) -> None:
+    async def _to_safety_net(self, step: ToSafetyNet) -> None:
         number = step.number
         if number in self._redundancy.in_queue:
-            await self._change(server, LetGo(number, step.token, Reason.DISCARDED))
+            await self._change(LetGo(number, step.server, step.token, Reason.DISCARDED))
             return
         with suppress(KeyError):
             envelope = await self._hands.take(number)
             try:
-                copies.let_go(envelope, server, step.token)
+                copies.let_go(envelope, step.server, step.token)
                 envelope.databases = list(step.databases)
                 envelope.delivered = step.delivered
                 kept = self._redundancy.aside(number, envelope)

@@ -234,6 +234,11 @@ class Primary:
             found.append(self._need.popitem()[0])
         return found
 
+    @property
+    def unprotected_count(self) -> int:
+        """How many messages no other hub keeps a shadow of."""
+        return len(self._need) + sum(map(len, self._lost))
+
     def still_unprotected(self, number: int) -> None:
         """No copy could be made now."""
         self._need[number] = None

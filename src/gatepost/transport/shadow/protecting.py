@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from structlog.typing import FilteringBoundLogger
 
@@ -22,10 +21,12 @@ from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.message import Envelope, Watcher
 from gatepost.transport.ports import BodyReader, Spool
-from gatepost.transport.shadow.decisions import Note, PrimaryStep, Rewatch
+from gatepost.transport.shadow import copies
+from gatepost.transport.shadow.decisions import PrimaryStep, Unwatch
 from gatepost.transport.shadow.offered import copy_of
 from gatepost.transport.shadow.ports import ChannelLost, Channels
 from gatepost.transport.shadow.primary import Primary
+from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.smtp_reply import Reply
 
 NOT_REDUNDANT = Reply(451, "Message failed to be made redundant", "4.4.0")
@@ -87,6 +88,7 @@ class Protector:
         hands: Hands,
         channels: Channels,
         primary: Primary,
+        tokens: Tokens,
         keep: Callable[[int, Envelope], None],
         note: Callable[[Iterable[PrimaryStep]], None],
         clock: Callable[[], float],
@@ -102,8 +104,8 @@ class Protector:
         self._clock = clock
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._prefix = uuid.uuid4().hex
-        self._order = itertools.count(1)
+        self._tokens = tokens
+        self._stand_ins = itertools.count(1)
         self._choose: Callable[[Envelope], list[str]] | None = None
         self._under_way: set[Protection] = set()
         self._open: dict[int, Protection] = {}
@@ -118,7 +120,8 @@ class Protector:
         """Messages that no hub took a copy of when it was asked."""
 
     def configure(self, choose: Callable[[Envelope], list[str]] | None, *, rejects: bool) -> None:
-        """`choose` answers the hubs to try for a message, in turn; None: there is no other hub, or all this is off."""
+        """`choose` answers the hubs to try for a message, in turn, without those that are down; None: there is no other
+        hub, or all this is off."""
         self._choose = choose
         self.rejects = rejects
 
@@ -127,10 +130,6 @@ class Protector:
         """Whether messages are protected at all."""
         return self._choose is not None
 
-    def token(self) -> str:
-        """For a copy: no other has it, ever."""
-        return f"{self._prefix}-{next(self._order):x}"
-
     # While a message comes in
 
     def begin(self, envelope: Envelope, content: bytes | None) -> Protection | None:
@@ -138,7 +137,7 @@ class Protector:
         is there (else after `committed`). None: nothing is protected here."""
         if self._choose is None:
             return None
-        partners = self._ready(envelope)
+        partners = self._choose(envelope)
         if not partners:
             self.failed += 1
             if not self._is_lacking:
@@ -157,10 +156,11 @@ class Protector:
     def committed(self, protection: Protection, number: int) -> None:
         """The message is on our disk, and not yet queued."""
         envelope = protection.envelope
-        self._primary.opened(number, envelope.watchers, held=False)
+        self._primary.opened(number, protection.tried[:1], held=False)
         if not protection.encoded:  # there is no partner
-            self._primary.still_unprotected(number)
             return
+        if len(protection.tried) > 1:
+            self._primary.offered(number, protection.tried)
         if not (protection.is_held and len(protection.tried) == 1):
             protection.is_adopted = True
             self._hands.adopt(number, envelope)
@@ -248,7 +248,7 @@ class Protector:
         try:
             if settling.is_settled(envelope) or number in self._open:
                 return True
-            partners = self._ready(envelope) if self._choose is not None else []
+            partners = self._choose(envelope) if self._choose is not None else []
             if not partners:
                 self._primary.still_unprotected(number)
                 return False
@@ -265,13 +265,9 @@ class Protector:
 
     # One copy
 
-    def _ready(self, envelope: Envelope) -> list[str]:
-        assert self._choose is not None
-        return [server for server in self._choose(envelope) if self._channels.ready(server)]
-
     def _next(self, protection: Protection) -> None:
         """The next partner, in the envelope as well."""
-        watcher = Watcher(protection.partners.pop(0), self.token())
+        watcher = Watcher(protection.partners.pop(0), self._tokens.fresh())
         protection.tried.append(watcher)
         protection.envelope.watchers = [*protection.before, *protection.tried]
 
@@ -329,25 +325,28 @@ class Protector:
         """What came of it goes into the envelope, where that says something else."""
         envelope, tried, primary = protection.envelope, protection.tried, self._primary
         if protection.is_settled:
-            self._dismiss(protection)  # who took the copy after the end was told has to hear of it once more
+            self._dismiss(protection)
             return
-        watchers = [*protection.before, *tried]
         steps: list[PrimaryStep] = []
+        before = [watcher.token for watcher in envelope.watchers]
+        envelope.watchers = [*protection.before, *tried]
         if protection.is_held:
             holder = tried[-1]
             steps = primary.held(number, holder.server, protection.identity, holder.token, protection.moment)
         else:
+            for watcher in tried:
+                primary.in_doubt(number, watcher.server, watcher.token)
             primary.still_unprotected(number)
         for step in steps:
-            if isinstance(step, Rewatch):
-                watchers = list(step.watchers)
+            if isinstance(step, Unwatch):
+                copies.unwatch(envelope, step.tokens)
         # Recipients that were settled meanwhile were told to who had no copy yet: `keep` tells them once more.
         is_late = protection.is_held and _finished(envelope) != protection.finished
-        if watchers != envelope.watchers or envelope.unprotected is protection.is_held or is_late:
-            envelope.watchers = watchers
+        has_changed = before != [watcher.token for watcher in envelope.watchers]
+        if has_changed or envelope.unprotected is protection.is_held or is_late:
             envelope.unprotected = not protection.is_held
             self._keep(number, envelope)
-        self._note(step for step in steps if isinstance(step, Note))
+        self._note(steps)
 
     def _dismiss(self, protection: Protection) -> None:
         """The message is settled, or was not taken: who may have got a copy, even after that was told, is told."""
@@ -355,7 +354,7 @@ class Protector:
         if number.done() and not number.cancelled():
             self._note(self._primary.settled(number.result(), tried, (), whole=True, at=at))
         if tried:
-            stand_in = -next(self._order)
+            stand_in = -next(self._stand_ins)
             self._primary.opened(stand_in, tried, held=False)
             self._note(self._primary.settled(stand_in, tried, (), whole=True, at=at))
 

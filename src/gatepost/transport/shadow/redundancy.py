@@ -17,9 +17,11 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.dispatch import settling
-from gatepost.transport.message import Envelope
+from gatepost.transport.dispatch.ports import Sent
+from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import Spool
-from gatepost.transport.shadow.decisions import Note, PrimaryStep
+from gatepost.transport.shadow import copies
+from gatepost.transport.shadow.decisions import KeeperStep, Note, PrimaryStep
 from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.ports import Kept, Role, ShadowSpool
 from gatepost.transport.shadow.primary import Primary
@@ -53,6 +55,8 @@ class Redundancy:
         self._pending: set[asyncio.Future[None]] = set()
         self.ended: Callable[[int], None] = lambda _number: None
         """Told of each message that has no open recipient any more."""
+        self.carry: Callable[[list[KeeperStep]], None] = lambda _steps: None
+        """Has steps of the keeper carried out soon."""
         self.active = False
         """Whether messages without watchers are known to the primary."""
         self.safety_net: Collection[str] = NOBODY
@@ -70,6 +74,17 @@ class Redundancy:
                 envelope.databases.append(next_hop.domain)
             envelope.delivered = self._clock()
 
+    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
+        """See `settler.Redundancy`."""
+        primary = sent.primary
+        places: dict[str, list[int]] = {}
+        for answer in sent.answers:
+            if answer.state is RecipientState.SHADOWED:
+                places.setdefault(answer.token, []).append(answer.place)
+        if primary is not None:
+            for token, found in places.items():
+                copies.hand_on(envelope, found, primary.server, primary.identity, token, self._clock())
+
     def keep(self, number: int, envelope: Envelope) -> None:
         """See `settler.Redundancy`."""
         self._later(self.kept(number, envelope), number)
@@ -79,17 +94,19 @@ class Redundancy:
         self._told.pop(number, None)
         self.keep(number, envelope)
 
-    def kept(self, number: int, envelope: Envelope, *, tell: bool = True) -> Awaitable[None]:
-        """As `keep`, until it is on disk; without `tell` the caller tells other hubs."""
+    def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
+        """As `keep`, until it is on disk."""
         for shadow in envelope.shadows:
             if self._keeper.number(shadow.primary, shadow.token) is None:
                 until = self._keeper.until(self._clock())
-                self._keeper.keep(shadow.primary, shadow.identity, shadow.token, number, until)
+                steps = self._keeper.keep(shadow.primary, shadow.identity, shadow.token, number, until)
+                if steps:
+                    self.carry(steps)
         if settling.is_settled(envelope):
-            return self._end(number, envelope, tell=tell)
+            return self._end(number, envelope)
         if envelope.shadows:
             self.in_queue.add(number)
-        if envelope.watchers and tell and len(envelope.recipients) > 1:
+        if envelope.watchers and len(envelope.recipients) > 1:
             self._tell_progress(number, envelope)
         return self._spool.update(number, envelope)
 
@@ -123,16 +140,17 @@ class Redundancy:
             )
         return kept
 
-    def _end(self, number: int, envelope: Envelope, *, tell: bool) -> Awaitable[None]:
+    def _end(self, number: int, envelope: Envelope) -> Awaitable[None]:
         self.in_queue.discard(number)
         self._told.pop(number, None)
-        if tell and (self.active or envelope.watchers):
+        if self.active or envelope.watchers:
             everybody = range(len(envelope.recipients))
             databases = envelope.databases if self.hold_time else ()
             at = envelope.delivered or self._clock()
             steps = self._primary.settled(number, envelope.watchers, everybody, whole=True, at=at, databases=databases)
             if steps:
                 self.note(steps)
+            envelope.watchers = []  # they have been told
         self.ended(number)
         if (envelope.shadows or envelope.databases) and (kept := self.aside(number, envelope)):
             return self._spool.set_aside(number, envelope, kept)

@@ -25,13 +25,16 @@ from gatepost.transport.queues.queues import Queues
 from gatepost.transport.recipients import Recipients
 from gatepost.transport.shadow.answers import Answers
 from gatepost.transport.shadow.carrying import Carrying
-from gatepost.transport.shadow.decisions import Heartbeat, KeeperStep, PrimaryStep
+from gatepost.transport.shadow.decisions import Drop, Heartbeat, KeeperStep, PrimaryStep, TakeOver
 from gatepost.transport.shadow.keeper import Keeper
+from gatepost.transport.shadow.listing import Listing
 from gatepost.transport.shadow.partners import Partners
-from gatepost.transport.shadow.ports import Channel, ChannelLost, Channels, Role
+from gatepost.transport.shadow.ports import Channel, Channels, Role
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.protecting import Protector
 from gatepost.transport.shadow.redundancy import KeepingSpool, Redundancy
+from gatepost.transport.shadow.tokens import Tokens
+from gatepost.wire.shadow_words import ShadowHub
 
 CONTACT_SECONDS = 30.0
 """How long a hub may take to be reached for a heartbeat."""
@@ -46,7 +49,7 @@ class ShadowService:
 
     def __init__(
         self,
-        name: str,
+        own: ShadowHub,
         organization: Organization,
         spool: KeepingSpool,
         settler: Settler,
@@ -57,7 +60,7 @@ class ShadowService:
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        config, now = organization.transport_config, clock()
+        config, name, now = organization.transport_config, own.server, clock()
         self._name = name
         self._spool = spool
         self._settler = settler
@@ -69,15 +72,26 @@ class ShadowService:
         self.primary = Primary(name, config, now)
         self.keeper = Keeper(name, config, settler.settings.message_expiration, now)
         self._partners = Partners(organization, name)
+        self.tokens = Tokens(own.identity)
         self.redundancy = Redundancy(spool, self.primary, self.keeper, clock, log)
         self.protector = Protector(
-            spool, settler.hands, channels, self.primary, self.redundancy.keep_anew, self.redundancy.note, clock, log
+            spool,
+            settler.hands,
+            channels,
+            self.primary,
+            self.tokens,
+            self.redundancy.keep_anew,
+            self.redundancy.note,
+            clock,
+            log,
         )
         self.redundancy.ended = self.protector.settled
+        self.redundancy.carry = self._carry
         self.carrying = Carrying(
             spool, settler.hands, queues, categorizer, self.redundancy, self.primary, self.keeper, clock, log
         )
         self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, clock, log)
+        self.listing = Listing(spool, settler.hands, self.keeper)
         self._spanning: frozenset[str] = frozenset()
         """Databases with copies in several sites."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,15 +102,16 @@ class ShadowService:
         """Those that no hub answered."""
         self.is_on = False
 
-    def configure(self, organization: Organization, message_expiration: float) -> None:
-        """Use another organization from now on."""
+    def configure(self, organization: Organization, message_expiration: float) -> frozenset[str]:
+        """Use another organization from now on; the other hubs, who may ask us and be asked."""
         config = organization.transport_config
         own = organization.servers[self._name]
         hubs = {server.name for found in organization.hubs_by_site.values() for server in found}
-        self.primary.configure(config, hubs)
+        self._forget(self.primary.configure(config, hubs))
         self.keeper.configure(config, message_expiration, hubs)
         self._partners.configure(organization)
         self.is_on = config.shadow_redundancy_enabled and own.name in hubs and len(hubs) > 1
+        """Whether messages are handed on with a token, and known to the primary."""
         sites = {server.name: server.site for server in organization.servers.values()}
         databases = organization.databases.values()
         self._spanning = frozenset(
@@ -126,8 +141,10 @@ class ShadowService:
             self.redundancy.in_queue.add(number)
         if not (envelope.watchers or self.is_on) or settling.is_settled(envelope):
             return False
-        self.primary.load(number, envelope.watchers)
-        return self.primary.waits(number)
+        steps = self.primary.load(number, envelope.watchers)
+        if steps:
+            self._start(self.carrying.primary(steps), "what was noted at the end")
+        return self.primary.waits(number) or any(isinstance(step, Drop) for step in steps)
 
     def loaded(self) -> None:
         """All messages of the spool are known."""
@@ -149,19 +166,19 @@ class ShadowService:
 
     def tick(self, now: float) -> None:
         """Every second."""
-        numbers, old = self.primary.tick(now)
-        if numbers:
-            self._start(self.carrying.release(numbers), "queue what has waited")
+        steps, old = self.primary.tick(now, self.carrying.is_busy)
+        if steps:
+            self._start(self.carrying.primary(steps), "queue what has waited")
         if old:
             self._forget(old)
         for heartbeat in self.keeper.due(now, self.primary.wanted()):
             self._start(self._contact(heartbeat), "contact a hub")
-        if self._taking_over is None or self._taking_over.done():
-            if takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE):
-                self._taking_over = self._start(self._take_over(takeovers), "take messages over")
+        is_free = self._taking_over is None or self._taking_over.done()
+        if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
+            self._taking_over = self._start(self._take_over(takeovers), "take messages over")
         self.protector.look(now)
 
-    async def _take_over(self, takeovers: list[Any]) -> None:
+    async def _take_over(self, takeovers: list[TakeOver]) -> None:
         while takeovers:
             for takeover in takeovers:
                 await self.carrying.take_over(takeover)
@@ -180,20 +197,23 @@ class ShadowService:
         self.heartbeats += 1
         server = heartbeat.server
         try:
-            async with asyncio.timeout(CONTACT_SECONDS):
+            async with asyncio.timeout(CONTACT_SECONDS):  # a TimeoutError is an OSError
                 channel = await self._channels.channel(server, heartbeat=True)
+            more = await self._ask_events(server, channel, heartbeat)
             await self._ask_questions(server, channel)
-            await self._ask_events(server, channel, heartbeat)
-        except (OSError, TimeoutError) as fault:
+            self.keeper.ended(heartbeat, self._clock(), more=more)
+        except BaseException as fault:
             self.lost_heartbeats += 1
             self.keeper.failed(heartbeat, self._clock())
             self._log.info("shadow.heartbeat_failed", server=server, reason=str(fault) or type(fault).__name__)
+            if not isinstance(fault, OSError):
+                raise
 
-    async def _ask_events(self, server: str, channel: Channel, heartbeat: Heartbeat) -> None:
-        """What it has finished. The next question acknowledges the answer: what that means is on disk before."""
-        more, moment, rounds = True, heartbeat.moment, 0
-        while more and rounds < ROUNDS:
-            rounds += 1
+    async def _ask_events(self, server: str, channel: Channel, heartbeat: Heartbeat) -> bool:
+        """What it has finished; whether there is more. The next question acknowledges the answer, so what that means
+        is on disk before."""
+        moment = heartbeat.moment
+        for _ in range(ROUNDS):
             known = self.primary.moment()
             events, more = await channel.ask()
             now = self._clock()
@@ -203,15 +223,16 @@ class ShadowService:
                 step = self.keeper.event(server, event, now)
                 if step is not None:
                     steps.append(step)
-                else:
+                elif event.places is None:
                     others += self.primary.finished(server, event.token, self.carrying.is_busy)
-            await self.carrying.keeper(server, steps)
             await self.carrying.primary(others)
+            await self.carrying.keeper(steps)
             self.primary.heard(server, channel.identity, known, now)
-            if more and rounds < ROUNDS:
-                self.keeper.heard(server, channel.identity, moment, now, more=True)
-                moment = self.keeper.moment()
-        self.keeper.heard(server, channel.identity, moment, self._clock(), more=more)
+            self.keeper.heard(server, channel.identity, moment, now)
+            if not more:
+                return False
+            moment = self.keeper.moment()
+        return True
 
     async def _ask_questions(self, server: str, channel: Channel) -> None:
         for _ in range(ROUNDS):
@@ -226,10 +247,13 @@ class ShadowService:
             steps = self.primary.answered(question, channel.identity, statuses, self.carrying.is_busy)
             await self.carrying.primary(steps)
         asked, expired = self.keeper.questions(server, self._clock(), QUESTION_TOKENS)
-        await self.carrying.keeper(server, expired)
+        await self.carrying.keeper(expired)
         if asked is not None:
             statuses = await channel.statuses(asked.tokens)
-            await self.carrying.keeper(server, self.keeper.answered(asked, channel.identity, statuses))
+            await self.carrying.keeper(self.keeper.answered(asked, channel.identity, statuses))
+
+    def _carry(self, steps: list[KeeperStep]) -> None:
+        self._start(self.carrying.keeper(steps), "let copies go")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = tasks.start(work, name)
