@@ -6,7 +6,8 @@ envelope. -1 stands for a recipient that the copy does not cover any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -131,7 +132,7 @@ def unwatch(envelope: Envelope, tokens: Iterable[str]) -> None:
 
 
 def _with_state(
-    envelope: Envelope, places: Iterable[int], before: Set[RecipientState], after: RecipientState
+    envelope: Envelope, places: Iterable[int], before: AbstractSet[RecipientState], after: RecipientState
 ) -> list[int]:
     found = [place for place in places if place >= 0 and envelope.recipients[place].state in before]
     for place in found:

@@ -28,7 +28,7 @@ from gatepost.transport.shadow.decisions import (
     ToSafetyNet,
 )
 from gatepost.transport.shadow.keeping import Copy, Keeping, Leaving
-from gatepost.transport.shadow.steady import Steady
+from gatepost.transport.shadow.steady import Moments, Steady
 from gatepost.wire.shadow_messages import Discarded, Status
 
 POLL_SECONDS = 3.0
@@ -57,15 +57,17 @@ class ShadowQueue:
 
 
 class Keeper:
-    """One for a hub. `name` is the hub's. `moment`s as of `Primary`, from `moment` here."""
+    """One for a hub. `name` is the hub's. `moments` is shared with the hub's `Primary`; see there."""
 
-    def __init__(self, name: str, settings: TransportConfig, message_expiration: float, now: float) -> None:
+    def __init__(
+        self, name: str, settings: TransportConfig, message_expiration: float, now: float, moments: Moments
+    ) -> None:
         self._name = name
         self._settings = settings
         self._expiration = message_expiration
         self._servers: frozenset[str] | None = None
         self._clock = Steady(now)
-        self._moment = 0
+        self._moments = moments
         self._keeping: dict[str, Keeping] = {}
         self._unwanted: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -77,11 +79,6 @@ class Keeper:
         self._expiration = message_expiration
         self._servers = frozenset(servers)
 
-    def moment(self) -> int:
-        """As of `Primary`."""
-        self._moment += 1
-        return self._moment
-
     def until(self, now: float) -> float:
         """When a copy that comes now expires: for `Kept.until`."""
         return now + self._settings.safety_net_hold_time + self._expiration
@@ -90,7 +87,9 @@ class Keeper:
 
     def load(self, server: str, identity: str, token: str, number: int, until: float) -> None:
         """A copy of the spool, at the start: its primary counts as heard now."""
-        self._of(server).keep(identity, token, Copy(number, max(until, self._clock.now + GRACE_SECONDS)), self._moment)
+        self._of(server).keep(
+            identity, token, Copy(number, max(until, self._clock.now + GRACE_SECONDS)), self._moments.last
+        )
 
     def may_hold(self, server: str, token: str) -> str:
         """Before a copy is written: why it will not be kept, or nothing. Not asked for a token that is kept."""
@@ -100,7 +99,7 @@ class Keeper:
         """The copy is on disk, of a message that `server` with this queue database is responsible for."""
         if (server, token) in self._unwanted:
             return [LetGo(number, server, token, Reason.DISCARDED)]
-        self._of(server).keep(identity, token, Copy(number, until), self._moment)
+        self._of(server).keep(identity, token, Copy(number, until), self._moments.last)
         return []
 
     def number(self, server: str, token: str) -> int | None:
@@ -136,7 +135,7 @@ class Keeper:
             known = self._servers is None or server in self._servers
             if not keeping.asked and steady >= keeping.next and known and (server in wants or len(keeping)):
                 keeping.asked = True
-                found.append(Heartbeat(server, self.moment()))
+                found.append(Heartbeat(server, self._moments.next()))
         return found
 
     def heard(self, server: str, identity: str, moment: int, now: float) -> None:
@@ -153,7 +152,7 @@ class Keeper:
         for other in [i for i, copies in keeping.copies.items() if i != identity and copies.latest < moment]:
             keeping.leave(other, Reason.IDENTITY)
         if keeping.leaving:
-            keeping.come_back(self._moment)
+            keeping.come_back(self._moments.last)
 
     def ended(self, heartbeat: Heartbeat, now: float, *, more: bool = False) -> None:
         """All that was to be asked was asked. `more`: there are more events."""
@@ -210,7 +209,7 @@ class Keeper:
                 else:
                     copies.young[token] = copy
                     tokens.append(token)
-        return (Question(server, tuple(tokens), False, self.moment()) if tokens else None), steps
+        return (Question(server, tuple(tokens), False, self._moments.next()) if tokens else None), steps
 
     def answered(self, question: Question, identity: str, statuses: Sequence[int]) -> list[KeeperStep]:
         """What its answer means. `DONE` means nothing yet: the event is coming, and says of which databases."""

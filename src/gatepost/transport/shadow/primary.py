@@ -17,7 +17,7 @@ from gatepost.transport.message import Watcher
 from gatepost.transport.shadow.copies import counted
 from gatepost.transport.shadow.decisions import Drop, Follow, GoOn, Note, PrimaryStep, Question, Settle, Unwatch
 from gatepost.transport.shadow.fencing import Fence
-from gatepost.transport.shadow.steady import Steady
+from gatepost.transport.shadow.steady import Moments, Steady
 from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
@@ -28,16 +28,16 @@ Busy = Callable[[int], bool]
 class Primary:
     """One for a hub. `name` is the hub's. A watcher's `token` with its `server` names one copy of one message.
 
-    `moment`s order what was seen on different connections: take one when a connection is begun or a question is sent,
-    and hand it back with what came of it.
+    `moments` order what is seen on different connections: one is taken when a connection is begun or a question is
+    sent, and handed back with what came of it.
     """
 
-    def __init__(self, name: str, settings: TransportConfig, now: float) -> None:
+    def __init__(self, name: str, settings: TransportConfig, now: float, moments: Moments) -> None:
         self._settings = settings
         self._servers: frozenset[str] | None = None
         """The organization's hubs; None: not yet known."""
         self._clock = Steady(now)
-        self._moment = 0
+        self._moments = moments
         self._watching: dict[str, Watching] = {}
         self._loading = True
         self._fence = Fence(name)
@@ -63,11 +63,6 @@ class Primary:
                     self._need[number] = None
                     self._fence.remove(number)
         return dropped
-
-    def moment(self) -> int:
-        """See above."""
-        self._moment += 1
-        return self._moment
 
     # Start
 
@@ -122,7 +117,7 @@ class Primary:
         for watcher in watchers:
             watching = self._of(watcher.server)
             if held:
-                watching.hold(watcher.token, number, watching.identity, self._moment)
+                watching.hold(watcher.token, number, watching.identity, self._moments.last)
             else:
                 watching.unsure[watcher.token] = number
                 self._offers[watcher.token] = ()
@@ -153,7 +148,7 @@ class Primary:
             self.not_held(number, server, token)  # that disk is gone already
             self._need[number] = None
             return []
-        watching.hold(token, number, identity, self._moment)
+        watching.hold(token, number, identity, self._moments.last)
         return self._release(number, others)
 
     def not_held(self, number: int, server: str, token: str) -> None:
@@ -316,7 +311,7 @@ class Primary:
         if not source:
             return None
         tokens = tuple(source.popitem()[0] for _ in range(min(limit, len(source))))
-        return Question(server, tokens, took_over, self.moment())
+        return Question(server, tokens, took_over, self._moments.next())
 
     def unanswered(self, question: Question) -> None:
         """The channel was lost: it is asked again."""
@@ -341,7 +336,7 @@ class Primary:
             elif status == Status.DONE:
                 steps += self.finished(question.server, token, busy)
             elif status == Status.HELD:
-                watching.hold(token, number, identity, self._moment)
+                watching.hold(token, number, identity, self._moments.last)
                 if number in self._several:
                     self._need[number] = None  # one copy of all of it, in the place of several
                 else:

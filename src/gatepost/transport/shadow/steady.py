@@ -1,4 +1,4 @@
-"""Time as shadow redundancy counts it: the wall's clock may be set, a process or its machine may stand still. Pure."""
+"""Time and order as shadow redundancy counts them: the wall's clock may be set, a process may stand still. Pure."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ class Steady:
         if step > 0.0:
             self.now += min(step, LONGEST_STEP)
         return self.now
+
+
+class Moments:
+    """What orders things that are seen on different connections: one counter of a hub, for its primary and keeper."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def next(self) -> int:
+        """A moment later than all before. Takes one who begins a connection or sends a question."""
+        self.last += 1
+        return self.last
