@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 from peer_samples import MADE, ca_pair
-from receive_stage import CERTIFICATE, CONNECTOR, PATIENCE, ReceiveStage
+from receive_stage import CERTIFICATE, CONNECTOR, ReceiveStage, until
 from structlog.testing import CapturingLogger
 
 from gatepost.configuration.key_pairs import load_key_pair
@@ -18,7 +18,6 @@ from gatepost.organization.transport import ReceiveConnector
 from gatepost.peers.ca import Authority, KeyPair
 from gatepost.routing.next_hop import Way
 from gatepost.transport.dispatch.ports import NotReached
-from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter, SpoolFull
 from gatepost.transport.receive.tls import ReceiveTls, receive_tls
 from gatepost.transport.send.connecting import Outbound
@@ -234,10 +233,4 @@ async def channel_stage(
     finally:
         stage.close()
         await received.close()
-        async with asyncio.timeout(PATIENCE):
-            while received.service.channels or stage.outbound.open:
-                await asyncio.sleep(0.005)
-
-
-def envelope(*recipients: str) -> Envelope:
-    return Envelope("s@far.example", [], 0.0, 0.0)
+        await until(lambda: not received.service.channels and not stage.outbound.open)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from receive_stage import until
-from shadow_channel_stage import HUB_01, HUB_02, QUICK, channel_stage
+from receive_stage import CONNECTOR, until
+from shadow_channel_stage import HUB_01, HUB_02, QUICK, ChannelStage, channel_stage
 
 from gatepost.transport.shadow.ports import ChannelLost
-from gatepost.wire.shadow_messages import Discarded, Status
+from gatepost.wire.shadow_messages import Ask, Discarded, Hold, Status
 
 
 class Large:
@@ -273,10 +274,6 @@ async def test_a_channel_at_rest_is_kept_and_a_frozen_hub_is_noticed() -> None:
 
 
 async def test_the_connectors_deadlines_do_not_end_a_channel_but_silence_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from receive_stage import CONNECTOR
-
     brief = replace(CONNECTOR, connection_seconds=0.2, inactivity_seconds=0.2)
     async with channel_stage(brief, times=QUICK) as stage:
         channel = await stage.channels.channel("HUB-01")
@@ -286,36 +283,37 @@ async def test_the_connectors_deadlines_do_not_end_a_channel_but_silence_does(mo
         monkeypatch.setattr("gatepost.transport.shadow.answering.SILENCE_SECONDS", 0.3)
         channel.say = lambda *pieces: None  # type: ignore[method-assign]
         await until(lambda: not stage.received.service.channels)
+        assert left(stage) == ["nothing was heard"]
         assert not +stage.received.service.counts._all
 
 
 async def test_who_does_not_read_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatepost.transport.shadow.answering.STALL_SECONDS", 0.3)
-    async with channel_stage() as stage:
+    async with channel_stage(times=replace(QUICK, silence=3.0, question=60.0)) as stage:
         channel = await stage.channels.channel("HUB-01")
         stage.keeper.events = [Discarded(f"{number:064x}", None, ["x" * 900]) for number in range(1000)]
         assert channel._transport is not None
         channel._transport.pause_reading()
-        asked = [asyncio.create_task(channel._answered(_ask(), 60.0)) for _ in range(40)]
+        asked = [asyncio.create_task(channel._answered(Ask(0, 1000), 60.0)) for _ in range(40)]
         await until(lambda: not stage.received.service.channels)
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(each, ChannelLost) for each in found)
+        assert left(stage) == ["answers are not read"]
 
 
-def _ask():  # noqa: ANN202
-    from gatepost.wire.shadow_messages import Ask
-
-    return Ask(0, 1000)
+def left(stage: ChannelStage) -> list[str]:
+    """Why the answering side's channels ended."""
+    calls = stage.received.log.calls
+    return [call.kwargs["reason"] for call in calls if call.args == ("shadow.channel_left",)]
 
 
 async def test_a_content_that_stands_still_ends_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatepost.transport.shadow.answering.STALL_SECONDS", 0.3)
     async with channel_stage(times=QUICK) as stage:
         channel = await stage.channels.channel("HUB-01")
-        from gatepost.wire.shadow_messages import Hold
-
         channel._ask(Hold("a", b"e", 100), 60.0)
         await until(lambda: not stage.received.service.channels)
+        assert left(stage) == ["a content stood still"]
         assert stage.keeper.copies[0].discarded
 
 

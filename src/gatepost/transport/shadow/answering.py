@@ -11,6 +11,7 @@ heard for `SILENCE_SECONDS`, when a content stands still, or when answers are no
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
@@ -87,6 +88,10 @@ class AnsweringChannel(FrameWriter):
         self._given = 0
         """Number of the last answer with discard events."""
         self._given_tokens: list[str] = []
+        self._asking = asyncio.Lock()
+        self._read = asyncio.Event()
+        """Answers are being read."""
+        self._read.set()
         self._draining = 0
         self._heard = self._loop.time()
         self._unread_since = float("inf")
@@ -144,6 +149,7 @@ class AnsweringChannel(FrameWriter):
         if self._over:
             return
         self._over = True
+        self._read.set()
         self._channels.discard(self)
         if self._place is not None:
             self._place.leave()
@@ -158,12 +164,14 @@ class AnsweringChannel(FrameWriter):
         """The client does not read its answers: it may not ask more either."""
         super().pause_writing()
         self._unread_since = self._loop.time()
+        self._read.clear()
         self._read_on()
 
     def resume_writing(self) -> None:
         """It has read them."""
         super().resume_writing()
         self._unread_since = float("inf")
+        self._read.set()
         self._read_on()
 
     # The end
@@ -275,6 +283,12 @@ class AnsweringChannel(FrameWriter):
             self._answer(number, NotHeld(hold.token, reason[:MAX_TEXT]) if reason else Held(hold.token))
 
     async def _ask(self, number: int, question: Question) -> None:
+        async with self._asking if type(question) is Ask else _AT_ONCE:
+            await self._read.wait()  # these answers may be large
+            if not self._over:
+                await self._answer_question(number, question)
+
+    async def _answer_question(self, number: int, question: Question) -> None:
         answering, hub = self._answering, self.hub
         answer: Answer | None = None
         try:
@@ -312,6 +326,10 @@ class AnsweringChannel(FrameWriter):
             return
         self.say(frame)
         self._close_if_done()
+
+
+_AT_ONCE = nullcontext()
+"""For questions that do not wait for each other."""
 
 
 def _fitting(events: list[Discarded], limit: int) -> tuple[list[Discarded], bool]:

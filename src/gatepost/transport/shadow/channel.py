@@ -148,7 +148,6 @@ class AskingChannel(FrameWriter):
                     if left < 0:
                         break
                     self.say(self._frames.content(number, piece), piece)
-                    self.flush()  # so that it is seen at once that the server does not read
                     pending.deadline = self._loop.time() + pending.seconds
             except ChannelLost:
                 raise

@@ -16,6 +16,8 @@ class FrameWriter(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
+        self._octets = 0
+        """Of `_out`."""
         self._flushing = False
         self.paused = False
 
@@ -26,11 +28,14 @@ class FrameWriter(asyncio.Protocol):
             self._transport.set_write_buffer_limits(HIGH_WATER)
 
     def say(self, *pieces: bytes) -> None:
-        """Send these, with all that is said in this turn."""
+        """Send these, with all that is said in this turn. Much goes at once, so that `paused` is true in time."""
         self._out += pieces
-        if not self._flushing:
+        self._octets += sum(map(len, pieces))
+        if self._octets >= HIGH_WATER:
+            self.flush()
+        elif not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._turn_ends)
 
     def pause_writing(self) -> None:
         """The other side reads slowly."""
@@ -40,9 +45,13 @@ class FrameWriter(asyncio.Protocol):
         """It has read."""
         self.paused = False
 
+    def _turn_ends(self) -> None:
+        self._flushing = False
+        self.flush()
+
     def flush(self) -> None:
         """Send what waits."""
-        self._flushing = False
+        self._octets = 0
         out, transport = self._out, self._transport
         self._out = []
         if out and transport is not None and not transport.is_closing():
