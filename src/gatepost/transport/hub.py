@@ -78,6 +78,8 @@ QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
 """What `Quarantine` does for them."""
 SHADOW_VERBS = frozenset({"shadow_queues", "shadow_messages", "shadow_resubmit"})
 """What `shadow.listing` does for them."""
+SAFETY_NET_VERBS = frozenset({"safety_net", "safety_net_redeliver"})
+"""What `shadow.redelivery` does for them."""
 
 
 async def open_hub(
@@ -313,6 +315,8 @@ class Hub:
             performer = self._quarantine
         elif verb in SHADOW_VERBS:
             performer = self.shadow.listing
+        elif verb in SAFETY_NET_VERBS:
+            performer = self.shadow.redelivery
         else:
             raise ValueError(f"the transport knows no {verb}")
         answer = getattr(performer, verb)(**arguments)
@@ -384,7 +388,9 @@ class Hub:
             tasks.start(before.close(), "close the content hook")
 
     def _follow_registry(self) -> None:
-        self._rerouting.set_active({name: copy.server for name, copy in self._registry.view.active.items()})
+        view = self._registry.view
+        self._rerouting.set_active({name: copy.server for name, copy in view.active.items()})
+        self.shadow.redelivery.follow(view.losses)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
