@@ -655,6 +655,8 @@ class SimulatedHub:
             address = envelope.recipients[place].address
             if world.delivered[address] or self.elsewhere(address, server):
                 world.excuse(name, "a primary was gone before its shadow server heard of what it had settled")
+        if self.copies_of(name, server) > 1:
+            world.excuse(name, "a primary was gone before it could release a second copy")
 
     def excuse_unknown(self, server: str, question: Question, statuses: Sequence[int]) -> None:
         """A watcher knows nothing of what it may have had, and may have taken over."""
@@ -667,6 +669,11 @@ class SimulatedHub:
                             if self.world.delivered[address] or self.elsewhere(address, ""):
                                 why = "a watcher has forgotten what it had taken over, or was told of what was not noted"
                                 self.world.excuse(envelope.message_id, why)
+
+    def copies_of(self, name: str, primary: str) -> int:
+        """How many shadows of a message of `primary` there are on disks."""
+        records = [r for hub in self.world.hubs.values() for r in hub.disk.records.values() if r.message == name]
+        return sum(shadow.primary == primary for record in records for shadow in DECODE(record.blob).shadows)
 
     def elsewhere(self, address: str, but: str) -> bool:
         """Whether another hub is responsible for it."""
