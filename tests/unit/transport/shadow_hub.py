@@ -22,6 +22,12 @@ TICK = 1.0
 LIMIT = 3
 """Tokens and events in one question, so that there are several."""
 Answer = Callable[[Any], None]
+STAGES = (
+    "offers a copy", "is offered a copy", "has a copy on disk", "hears that a copy is held", "acknowledges",
+    "hands on", "is handed a message", "has a handed message on disk", "hears that it was handed on",
+    "is sending", "has sent", "notes what was settled", "is asked for events", "hears events", "answers for its part",
+    "hears of a part", "takes over", "has taken over", "follows", "is followed", "protects anew",
+)  # fmt: skip
 FAILING = "bad"
 """Recipients whose address ends so are refused by the next server."""
 
@@ -124,8 +130,7 @@ class SimulatedHub:
         steps, old = self.primary.tick(now, self.is_busy)
         for step in steps:
             if isinstance(step, words.GoOn):
-                name = self.envelopes[step.number].message_id
-                self.world.excuse(name, "a hub waited long enough for what its watchers say")
+                self.excuse_going_on(self.envelopes[step.number])
         self.take(steps)
         for server, token in old:
             self.disk.forget(server, [token])
@@ -164,6 +169,7 @@ class SimulatedHub:
             self.accepting.pop(number, None)
             self.held_back.discard(number)
             self.world.seen["acknowledged " + str(state["copy"])] += 1
+            self.world.mark(self, "acknowledges")
             self.world.acknowledge(name, alone=state["copy"] == "none")
             if state["copy"] == "none":
                 self.primary.still_unprotected(number)
@@ -239,6 +245,7 @@ class SimulatedHub:
                 self.primary.not_held(number, server, token)
                 next_one()
                 return
+            self.world.mark(self, "hears that a copy is held")
             self.take(self.primary.held(number, server, identity, token, moment))
             self.protected(self.envelopes[number].message_id if number in self.envelopes else "")
             done("held")
@@ -247,6 +254,7 @@ class SimulatedHub:
             self.primary.in_doubt(number, server, token)
             next_one()
 
+        self.world.mark(self, "offers a copy")
         target = self.world.hubs[server]
         ask = partial(target.hold, self.name, self.disk.identity, token, copy)
         self.world.request(self, target, ask, answered, lost)
@@ -278,6 +286,7 @@ class SimulatedHub:
             if what == "none":
                 self.later(2.0, lambda: self.primary.still_unprotected(number))
 
+        self.world.mark(self, "protects anew")
         if partners:
             self.offer_to(number, partners[0], partners[1:], done)
 
@@ -286,6 +295,7 @@ class SimulatedHub:
             self.world.mails[name].alone = False
 
     def hold(self, server: str, identity: str, token: str, blob: bytes, reply: Answer) -> None:
+        self.world.mark(self, "is offered a copy")
         self.hears(server, identity, self.moments.next())
         ours = self.disk.identity
         if self.keeper.number(server, token) is not None:
@@ -300,12 +310,14 @@ class SimulatedHub:
 
         def on_disk() -> None:
             self.take_keeper(self.keeper.keep(server, identity, token, number, self.keeper.until(self.clock())))
+            self.world.mark(self, "has a copy on disk")
             reply((ours, ""))
 
         self.disk.put(number, envelope, on_disk)
 
     def mail(self, server: str, identity: str, token: str, blob: bytes, reply: Answer) -> None:
         """Another hub of the organization hands a message on, and keeps the shadow."""
+        self.world.mark(self, "is handed a message")
         number = self.next_number()
         envelope = self.envelopes[number] = DECODE(blob)
         envelope.watchers, envelope.shadows = [Watcher(server, token)], []
@@ -313,6 +325,7 @@ class SimulatedHub:
         ours = self.disk.identity
 
         def on_disk() -> None:
+            self.world.mark(self, "has a handed message on disk")
             reply((ours, len(envelope.recipients)))
             self.dispatch(number)
 
@@ -345,6 +358,8 @@ class SimulatedHub:
 
     def send_out(self, number: int, envelope: Envelope, places: list[int]) -> None:
         chance, world = self.world.chance, self.world
+        if len(places) > 1 and chance.random() < 0.3:
+            places = places[:1]  # the others are put off
         if world.down[self.site]:
             self.later(0.1, lambda: self.sent(number, chance.uniform(0.5, 2.0)))
             return
@@ -354,6 +369,7 @@ class SimulatedHub:
                 address = envelope.recipients[place].address
                 if not address.endswith(FAILING):
                     world.deliver(address, self.name)
+            world.mark(self, "is sending")
 
         def noted() -> None:
             failed = []
@@ -363,11 +379,12 @@ class SimulatedHub:
                 if bad:
                     failed.append(envelope.recipients[place].address)
             self.finish(number, envelope, places)
-            self.sent(number, 0.0)
+            self.sent(number, chance.choice((0.0, 1.0, 4.0)))
 
         bad = [a for a in (envelope.recipients[p].address for p in places) if a.endswith(FAILING)]
 
         def answered() -> None:
+            world.mark(self, "has sent")
             if bad:
                 self.report(bad, noted)
             else:
@@ -399,6 +416,7 @@ class SimulatedHub:
         def answered(answer: tuple[str, int]) -> None:
             identity, _ = answer
             self.hears(target.name, identity, moment)
+            self.world.mark(self, "hears that it was handed on")
             copies.hand_on(envelope, places, target.name, identity, token, self.clock())
 
             def on_disk() -> None:
@@ -413,6 +431,7 @@ class SimulatedHub:
             self.world.excuse(envelope.message_id, "the answer of the next hub was lost")
             self.sent(number, 1.0)
 
+        self.world.mark(self, "hands on")
         self.world.request(
             self,
             target,
@@ -425,6 +444,7 @@ class SimulatedHub:
         self, number: int, envelope: Envelope, places: list[int], on_disk: Callable[[], None] | None = None
     ) -> None:
         """Recipients are settled, or handed on with a shadow kept here: events, and the new state, to disk."""
+        self.world.mark(self, "notes what was settled")
         whole = not copies.open_places(envelope)
         for note in self.primary.settled(number, envelope.watchers, places, whole=whole, at=self.clock()):
             self.disk.note(note.server, note.event)
@@ -457,6 +477,8 @@ class SimulatedHub:
         def answered(answer: tuple[str, list[Discarded], bool]) -> None:
             identity, events, more = answer
             self.hears(server, identity, heartbeat.moment)
+            if events:
+                self.world.mark(self, "hears events")
             for event in events:
                 self.event(server, event)
 
@@ -491,6 +513,7 @@ class SimulatedHub:
             identity, statuses = answer
             self.hears(server, identity, asked.moment)
             self.world.seen[f"answers to {'keeper' if of_keeper else 'primary'}"] += 1
+            self.world.mark(self, "hears of a part")
             if of_keeper:
                 self.take_keeper(self.keeper.answered(asked, identity, statuses))
             else:
@@ -519,6 +542,7 @@ class SimulatedHub:
         )
 
     def asked(self, server: str, identity: str, acknowledged: list[str], reply: Answer) -> None:
+        self.world.mark(self, "is asked for events")
         self.hears(server, identity, self.moments.next())
         events, gone = self.primary.ask(server, acknowledged, LIMIT)
         if gone:
@@ -531,6 +555,7 @@ class SimulatedHub:
             self.take(self.primary.told(server, identity, tokens, self.is_busy))
 
         def answer() -> None:
+            self.world.mark(self, "answers for its part")
             found = []
             for token in tokens:
                 status = self.primary.status(server, token)
@@ -579,6 +604,8 @@ class SimulatedHub:
         envelope = self.envelopes.get(number)
         if envelope is None or number in self.busy:
             return
+        self.world.mark(self, "follows")
+        self.world.mark(self.world.hubs[server], "is followed")
         places = copies.follow(envelope, server, identity, token, self.clock())
         self.world.say(f"{self.name} follows {server} in {envelope.message_id} ({token})")
 
@@ -628,12 +655,14 @@ class SimulatedHub:
         number, server, token = takeover.number, takeover.server, takeover.token
         envelope = self.envelopes[number]
         self.world.seen[f"taken over: {takeover.reason.name}"] += 1
+        self.world.mark(self, "takes over")
         again = copies.take_over(envelope, server, token)
         self.excuse_takeover(envelope, again, server, takeover.reason)
         was_busy = number in self.busy
         self.busy.add(number)
 
         def on_disk() -> None:
+            self.world.mark(self, "has taken over")
             if not was_busy:
                 self.busy.discard(number)
             self.primary.took_over(number, envelope.watchers, server, token)
@@ -669,6 +698,15 @@ class SimulatedHub:
                             if self.world.delivered[address] or self.elsewhere(address, ""):
                                 why = "a watcher has forgotten what it had taken over, or was told of what was not noted"
                                 self.world.excuse(envelope.message_id, why)
+
+    def excuse_going_on(self, envelope: Envelope) -> None:
+        """The time of fencing is over: a watcher could not answer, or this is a fault."""
+        world = self.world
+        for watcher in envelope.watchers:
+            hub = world.hubs[watcher.server]
+            there = hub.alive and not hub.hung and world.reachable(self.name, hub.name) and not world.loss
+            if not there or world.now - max(hub.up_since, world.unwell) < self.settings.shadow_fence_time:
+                world.excuse(envelope.message_id, "a hub waited long enough for what its watchers say")
 
     def copies_of(self, name: str, primary: str) -> int:
         """How many shadows of a message of `primary` there are on disks."""

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from shadow_hub import SimulatedHub
+from shadow_hub import STAGES, SimulatedHub
 from shadow_world import World
 
 from gatepost.organization.transport import TransportConfig
@@ -65,6 +65,8 @@ class Schedule:
     sendings: tuple[Sending, ...]
     troubles: tuple[Trouble, ...]
     retry_count: int = 0
+    calm: bool = False
+    """Whether nothing is delivered after the faults until the fleet has had time to heal."""
 
 
 @dataclass
@@ -80,7 +82,8 @@ class Outcome:
 
 KINDS = (
     "kill", "kill", "kill", "lose", "lose", "lose", "hang", "cut", "alone", "losses", "next server", "next server",
-    "next server", "clock", "kill both", "operator",
+    "next server", "clock", "kill both", "operator", "kill at", "kill at", "kill at", "kill at", "kill both at", "lose at",
+    "hang at",
 )  # fmt: skip
 
 
@@ -103,16 +106,20 @@ def schedule(seed: int) -> Schedule:
         where, other = chance.randrange(hubs), chance.randrange(hubs)
         if what == "next server":
             where = chance.randrange(sites)
+        if what.endswith(" at"):
+            other = chance.randrange(len(STAGES))
         troubles.append(Trouble(chance.uniform(1.0, FAULTS_SECONDS), seconds, what, where, other))
     if chance.random() < 0.5:  # messages that wait: else most are delivered before anything happens
         troubles += [Trouble(chance.uniform(0.0, 10.0), 35.0, "next server", site) for site in range(sites)]
     if chance.random() < 0.3:  # a loss with a calm time before it
-        troubles = [replace(t, at=min(t.at, 12.0), seconds=min(t.seconds, 2.0)) if t.what != "next server" else t
+        troubles = [replace(t, at=min(t.at, 16.0), seconds=min(t.seconds, 2.0)) if t.what != "next server" else t
                     for t in troubles]  # fmt: skip
-        troubles.append(Trouble(chance.uniform(30.0, 45.0), chance.choice((0.5, 3.0, 20.0)), "lose", other))
+        where = chance.randrange(hubs)
+        troubles.append(Trouble(chance.uniform(30.0, 45.0), chance.choice((0.5, 3.0, 20.0)), "lose", where))
     troubles.sort(key=lambda trouble: trouble.at)
     retry_count = chance.choice((0, 0, 0, 4))
-    return Schedule(seed, hubs, sites, chance.random() < 0.6, tuple(sendings), tuple(troubles), retry_count)
+    reject, calm = chance.random() < 0.6, chance.random() < 0.5
+    return Schedule(seed, hubs, sites, reject, tuple(sendings), tuple(troubles), retry_count, calm)
 
 
 class Play:
@@ -129,8 +136,6 @@ class Play:
         ]
         world.hubs = {hub.name: hub for hub in self.hubs}
         self.unsent = len(plan.sendings)
-        self.unwell = 0.0
-        """When something was last wrong with the fleet."""
 
     def run(self) -> Outcome:
         world, plan = self.world, self.plan
@@ -144,9 +149,19 @@ class Play:
             world.at(trouble.at + trouble.seconds, lambda t=trouble: self.end(t))  # type: ignore[misc]
             ends = max(ends, trouble.at + trouble.seconds)
         world.run(ends + 0.1)
+        world.armed.clear()
+        world.unwell = world.now
         for hub in self.hubs:
             hub.go_on()
             hub.start()
+        if plan.calm:
+            for site in range(plan.sites):
+                world.down[str(site)] += 1
+            world.run(world.now + HEAL_SECONDS)
+            if not world.wrong:
+                self.judge_healed()
+            for site in range(plan.sites):
+                world.down[str(site)] -= 1
         world.run(world.now + PATIENCE_SECONDS, self.quiet)
         if not world.wrong:
             self.judge_the_end()
@@ -175,12 +190,16 @@ class Play:
     def begin(self, trouble: Trouble) -> None:
         world, hub = self.world, self.hubs[trouble.where % len(self.hubs)]
         world.say(f"begins: {trouble}")
+        if trouble.what.endswith(" at"):
+            now = replace(trouble, what=trouble.what[:-3], other=trouble.where + 1)
+            world.armed[hub.name, STAGES[trouble.other]] = lambda: self.strike(now)
+            return
         match trouble.what:
             case "kill":
                 hub.kill()
             case "kill both":
                 hub.kill()
-                self.hubs[trouble.other].kill()
+                self.hubs[trouble.other % len(self.hubs)].kill()
             case "lose":
                 self.lose(hub)
             case "hang":
@@ -198,7 +217,12 @@ class Play:
                 if hub.alive and not hub.hung:
                     hub.keeper.resubmit(self.hubs[trouble.other].name)
         if trouble.what in {"kill", "kill both", "hang", "cut", "alone", "losses"}:
-            self.unwell = world.now
+            world.unwell = world.now
+
+    def strike(self, trouble: Trouble) -> None:
+        """The stage has come that a fault waited for."""
+        self.begin(trouble)
+        self.world.at(self.world.now + trouble.seconds, lambda: self.end(trouble))
 
     def end(self, trouble: Trouble) -> None:
         world, hub = self.world, self.hubs[trouble.where % len(self.hubs)]
@@ -208,7 +232,7 @@ class Play:
                 hub.start()
             case "kill both":
                 hub.start()
-                self.hubs[trouble.other].start()
+                self.hubs[trouble.other % len(self.hubs)].start()
             case "hang":
                 hub.go_on()
             case "cut" | "alone":
@@ -219,7 +243,7 @@ class Play:
             case "next server":
                 world.down[str(trouble.where)] -= 1
         if trouble.what in {"kill", "kill both", "lose", "hang", "cut", "alone", "losses"}:
-            self.unwell = world.now
+            world.unwell = world.now
 
     def cuts(self, trouble: Trouble) -> list[frozenset[str]]:
         one = self.hubs[trouble.where].name
@@ -230,13 +254,13 @@ class Play:
         """The hub dies, and its disk with it where the fleet has had time to heal."""
         world = self.world
         well = all(h.alive and not h.hung for h in self.hubs) and not world.loss and not any(world.cuts.values())
-        healed = well and world.now - self.unwell >= HEAL_SECONDS
+        healed = well and world.now - world.unwell >= HEAL_SECONDS
         if healed:
             self.judge_healed()
             world.seen["disks lost"] += 1
             world.seen["messages on a lost disk"] += len(hub.disk.records)
         hub.kill(lose_disk=healed)
-        self.unwell = world.now
+        world.unwell = world.now
 
     def judge_healed(self) -> None:
         world = self.world

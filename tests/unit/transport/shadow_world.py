@@ -165,10 +165,23 @@ class World:
         self.loss = 0.0
         self.down: Counter[str] = Counter()
         """Sites whose next server does not answer."""
+        self.unwell = 0.0
+        """When something was last wrong with the fleet."""
+        self.armed: dict[tuple[str, str], Callable[[], None]] = {}
+        """Faults that come when a hub reaches a stage."""
         self.steps = 0
         self.seen: Counter[str] = Counter()
         """What happened, so that a test can tell whether it has tested anything."""
         self.trace: Callable[[str], None] | None = None
+
+    # Stages
+
+    def mark(self, hub: Any, stage: str) -> None:
+        """A hub is at this stage of the protocol: a fault may be waiting for it."""
+        self.seen[f"stage: {stage}"] += 1
+        act = self.armed.pop((hub.name, stage), None)
+        if act is not None:
+            self.at(self.now + self.chance.choice((0.0, 0.0, 0.01, 0.03)), act)
 
     # Time
 
