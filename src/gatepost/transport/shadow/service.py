@@ -32,7 +32,10 @@ from gatepost.transport.shadow.partners import Partners
 from gatepost.transport.shadow.ports import Channel, Channels, Role
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.protecting import Protector
-from gatepost.transport.shadow.redundancy import KeepingSpool, Redundancy
+from gatepost.transport.shadow.redelivery import Redelivery
+from gatepost.transport.shadow.redundancy import Redundancy
+from gatepost.transport.shadow.safety_net import NetSpool, SafetyNet
+from gatepost.transport.shadow.steady import Moments
 from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.shadow_words import ShadowHub
 
@@ -51,7 +54,7 @@ class ShadowService:
         self,
         own: ShadowHub,
         organization: Organization,
-        spool: KeepingSpool,
+        spool: NetSpool,
         settler: Settler,
         queues: Queues,
         categorizer: Categorizer,
@@ -69,8 +72,9 @@ class ShadowService:
         self._channels = channels
         self._clock = clock
         self._log = log
-        self.primary = Primary(name, config, now)
-        self.keeper = Keeper(name, config, settler.settings.message_expiration, now)
+        moments = self._moments = Moments()
+        self.primary = Primary(name, config, now, moments)
+        self.keeper = Keeper(name, config, settler.settings.message_expiration, now, moments)
         self._partners = Partners(organization, name)
         self.tokens = Tokens(own.identity)
         self.redundancy = Redundancy(spool, self.primary, self.keeper, clock, log)
@@ -80,6 +84,7 @@ class ShadowService:
             channels,
             self.primary,
             self.tokens,
+            moments,
             self.redundancy.keep_anew,
             self.redundancy.note,
             clock,
@@ -90,8 +95,12 @@ class ShadowService:
         self.carrying = Carrying(
             spool, settler.hands, queues, categorizer, self.redundancy, self.primary, self.keeper, clock, log
         )
-        self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, clock, log)
+        self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, moments, clock, log)
         self.listing = Listing(spool, settler.hands, self.keeper)
+        self.safety_net = SafetyNet(name, spool, settler.hands, categorizer, recipients, channels, clock, log)
+        self.redelivery = Redelivery(name, self.safety_net, spool, channels, clock, log)
+        self.safety_net.taken_up = self._taken_up
+        self.answers.redeliver_here = self.safety_net.redeliver
         self._spanning: frozenset[str] = frozenset()
         """Databases with copies in several sites."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +130,12 @@ class ShadowService:
         keeps = config.shadow_redundancy_enabled and config.safety_net_hold_time > 0
         self.redundancy.hold_time = config.safety_net_hold_time if keeps else 0.0
         self.redundancy.safety_net = frozenset(d.name for d in databases if len(d.copies) > 1) if keeps else frozenset()
-        self.protector.configure(self._choose if self.is_on else None, rejects=config.reject_message_on_shadow_failure)
+        can_protect = self.is_on and not (self._partners.alone and not self._spanning)
+        choose = self._choose if can_protect else None
+        self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
+        self.safety_net.configure(organization, message_expiration)
+        self.redelivery.configure(organization)
+        return frozenset(hubs - {self._name})
 
     # Start and end
 
@@ -132,9 +146,11 @@ class ShadowService:
                 self.keeper.load(kept.primary, kept.identity, kept.key, kept.number, kept.until)
             await asyncio.sleep(0)
         self.primary.load_events(await self._spool.discards())
+        await self.redelivery.load()
 
     def found(self, number: int, envelope: Envelope) -> bool:
         """A message of the spool at the start; whether it waits until other hubs have said what they know of it."""
+        self.safety_net.found(number, envelope)
         for shadow in envelope.shadows:
             until = self.keeper.until(self._clock())
             self.keeper.load(shadow.primary, shadow.identity, shadow.token, number, until)
@@ -154,8 +170,16 @@ class ShadowService:
         """A message came whose sender keeps a shadow."""
         self.primary.opened(number, envelope.watchers, held=True)
 
+    def _taken_up(self, number: int, envelope: Envelope) -> None:
+        """A message of the safety net is one of the queue again."""
+        if envelope.shadows:
+            self.redundancy.in_queue.add(number)
+        if self.is_on:
+            self.primary.opened(number, (), held=False)
+
     async def end(self) -> None:
         """Ask and take over no more."""
+        await self.redelivery.end()
         await self.protector.end()
         for task in list(self._tasks):
             task.cancel()
@@ -177,6 +201,7 @@ class ShadowService:
         if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
             self._taking_over = self._start(self._take_over(takeovers), "take messages over")
         self.protector.look(now)
+        self.safety_net.tick(now)
 
     async def _take_over(self, takeovers: list[TakeOver]) -> None:
         while takeovers:
@@ -214,7 +239,6 @@ class ShadowService:
         is on disk before."""
         moment = heartbeat.moment
         for _ in range(ROUNDS):
-            known = self.primary.moment()
             events, more = await channel.ask()
             now = self._clock()
             steps: list[KeeperStep] = []
@@ -227,11 +251,11 @@ class ShadowService:
                     others += self.primary.finished(server, event.token, self.carrying.is_busy)
             await self.carrying.primary(others)
             await self.carrying.keeper(steps)
-            self.primary.heard(server, channel.identity, known, now)
+            self.primary.heard(server, channel.identity, moment, now)
             self.keeper.heard(server, channel.identity, moment, now)
             if not more:
                 return False
-            moment = self.keeper.moment()
+            moment = self._moments.next()
         return True
 
     async def _ask_questions(self, server: str, channel: Channel) -> None:
@@ -292,6 +316,7 @@ class ShadowService:
             "shadow_failed": self.protector.failed,
             "shadow_discarded": self.redundancy.discarded,
             "shadow_resubmitted": self.carrying.resubmitted,
+            "safety_net_redelivered": self.safety_net.redelivered,
             "heartbeats": self.heartbeats,
             "heartbeats_failed": self.lost_heartbeats,
         }
