@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from gatepost.activemanager.seed import seed
 from gatepost.activemanager.selection import Lag
 from gatepost.activemanager.standing import CopyStanding, copies_of, move_in_words, ordered
 from gatepost.cli.database_move import move
+from gatepost.cli.moments import read_moment
 from gatepost.cli.options import Stores, config_option, open_stores
 from gatepost.configuration.manager_settings import HookKind
 from gatepost.organization.model import Database
@@ -152,8 +154,13 @@ def _show(row: dict[str, Any]) -> None:
 @click.argument("database")
 @click.option("--server", required=True, help="The server whose copy becomes the active one.")
 @click.option("--expected-epoch", type=click.IntRange(min=0), help="Only if this is still the epoch (0: never active).")
+@click.option(
+    "--lost-since",
+    metavar="TIME",
+    help='The copy may lack mail from then on ("2026-11-30 16:00", or 2h ago): hubs deliver it again.',
+)
 @config_option
-def activate(database: str, server: str, expected_epoch: int | None, config: str) -> None:
+def activate(database: str, server: str, expected_epoch: int | None, lost_since: str | None, config: str) -> None:
     """Make the copy of DATABASE on a server the active one, at once: no hooks, no questions.
 
     For when the mail is where it should be already. `gatepost database move` does it in good order.
@@ -168,10 +175,13 @@ def activate(database: str, server: str, expected_epoch: int | None, config: str
         # Between the look and the change another operator may have moved it: then say so rather than undo that.
         expected_epoch = before.epoch if before else 0
     try:
-        now = stores.registry.activate(database, server, expected_epoch)
+        lost = None if lost_since is None else max(0.0, time.time() - read_moment(lost_since))
+        now = stores.registry.activate(database, server, expected_epoch, lost_seconds=lost)
     except StaleEpoch as error:
         raise click.ClickException(f"{error}: somebody else has moved it; see `gatepost database list`") from error
     click.echo(f"{database}: {_place(before)} → {_place(now)}")
+    if lost is not None:
+        click.echo(f"hubs deliver again what {database} got in the last {lost / 60:.0f} min: gatepost safety-net list")
 
 
 @command.command("block")

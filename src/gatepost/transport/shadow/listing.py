@@ -25,12 +25,12 @@ class Listing:
         self._numbers: dict[str, int] = {}
         """What operators call the queues, by primary; they stay as long as this process runs."""
 
-    async def shadow_queues(self, server: str = EVERY) -> list[dict[str, Any]]:
+    async def shadow_queues(self, primary: str = EVERY) -> list[dict[str, Any]]:
         """The shadow queues, one for each primary, most messages first: `server` (the primary), `identity` of its queue
         database, `messages`, `taking_over` of those, when it was `heard` last, `next_heartbeat`, heartbeats in a row
         that failed (`failures`), its `number`, its `status` in the source system's words, and when its `oldest` message
         became the primary's, if something is in it. Times in seconds since 1970. Raises OSError."""
-        found = [asdict(queue) | {"messages": queue.count} for queue in self._chosen(server)]
+        found = [asdict(queue) | {"messages": queue.count} for queue in self._chosen(primary)]
         oldest = await self._oldest()
         for entry in found:
             del entry["count"]
@@ -40,11 +40,11 @@ class Listing:
         return sorted(found, key=lambda entry: (-entry["messages"], entry["server"]))
 
     async def shadow_messages(
-        self, server: str = EVERY, *, message: int | None = None, limit: int = MAX_LISTED
+        self, primary: str = EVERY, *, message: int | None = None, limit: int = MAX_LISTED
     ) -> list[dict[str, Any]]:
         """The messages in those queues, or one by its number. `state` of a recipient is `shadowed` while the primary
         has not settled it."""
-        chosen = {queue.server for queue in self._chosen(server)}
+        chosen = {queue.server for queue in self._chosen(primary)}
         found: list[dict[str, Any]] = []
         most = max(0, min(limit, MOST_LISTED))
         async for kept in self._kept():
@@ -64,17 +64,17 @@ class Listing:
                 self._hands.give_back(kept.number)
         return found
 
-    async def shadow_resubmit(self, server: str, message: int | None = None) -> int:
+    async def shadow_resubmit(self, primary: str, message: int | None = None) -> int:
         """Take over all messages of a primary, or of all, or one by its number, and deliver them from here; how many.
         They are queued in the background, and so delivered twice if the primary is alive and delivers them as well."""
-        queues = self._chosen(server)
+        queues = self._chosen(primary)
         if message is None:
             return sum(self._keeper.resubmit(queue.server) for queue in queues)
         servers = {queue.server for queue in queues}
         meant = [kept async for kept in self._kept() if kept.number == message and kept.primary in servers]
         count = sum(self._keeper.resubmit_one(kept.primary, kept.key) for kept in meant)
         if not count:
-            raise NotFound(f"there is no message {message} in a shadow queue of {server}")
+            raise NotFound(f"there is no message {message} in a shadow queue of {primary}")
         return count
 
     def _number(self, server: str) -> int:
