@@ -325,15 +325,17 @@ class ShadowStage:
 
 
 async def die(hub: Hub) -> None:
-    """End a hub's object as a kill would: no more is written to its disk, nobody is told."""
-    spool = hub._spool
-    # What waits for the disk is lost: the thread ends without writing it.
-    spool._committer._commit = lambda changes: OSError("killed")  # type: ignore[method-assign]
-    hub._settler.redundancy = None
-    hub._channels.close()
-    hub.shadow._tasks and [task.cancel() for task in hub.shadow._tasks]
+    """End a hub's object as a kill would: what waits for its disk is lost, nobody is told, its connections are cut."""
+    hub._receive.close_listeners(lambda _binding: True)
     for connection in list(hub._receive.connections):
         connection.cut()
     for channel in list(hub._receive.channels):
         channel.abort()
+    hub._channels.close()
+    hub._outbound.close()
+    committer = hub._spool._committer
+    committer._commit = lambda _changes: OSError("killed")  # type: ignore[method-assign]
+    committer._keep_small = lambda *, idle: setattr(committer, "fault", OSError("killed"))  # type: ignore[method-assign]
+    committer.fault = OSError("killed")
+    await hub._spool.close()
     await hub.drain(0.0)
