@@ -243,6 +243,19 @@ class MailSender:
         """See `dispatch.ports.Sender`."""
         return self._session.usable and self._messages < self._most
 
+    @property
+    def prompt(self) -> bool:
+        """See `dispatch.ports.Sender`."""
+        return self._session.prompt and self._messages + 2 <= self._most
+
+    async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
+        """See `dispatch.ports.Sender`."""
+        if self._delivers:
+            self._reaching.fill_in(envelope, places)
+        before = return_path_field(envelope.sender) if self._returns else b""
+        recipients = [envelope.recipients[place] for place in places]
+        self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced))
+
     async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:

@@ -102,7 +102,11 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self.prompt = stage.prompt
         self._messages = 0
+
+    async def prepare(self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader) -> None:
+        self._stage.prepared.append((int(envelope.subject), places))
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -135,6 +139,8 @@ class Stage:
         self.settings = TransportSettings()
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
+        self.prompt = False
+        self.prepared: list[tuple[int, tuple[int, ...]]] = []
         self.quits = 0
         self.most_messages = 1_000_000
         """Of a connection."""
