@@ -84,6 +84,30 @@ async def test_the_end_of_the_session_at_the_first_leaves_the_second_untouched(s
         assert not sender.usable
 
 
+async def test_a_host_that_does_not_bear_it_is_met_so_once(stage: Stage) -> None:
+    """No message becomes uncertain by it again: the next sessions send one at a time."""
+    mails = [b"250 ok\r\n", b"250 ok\r\n", DROP, b"250 ok\r\n"]
+    async with Server(b"PIPELINING", END=[b"250 ok\r\n", SILENCE, b"250 ok\r\n"], MAIL=mails).running() as server:
+        sender = await prompt(stage, server)
+        announced(sender, envelope("c@x.test"))
+        assert await send(sender, envelope()) == [UNCERTAIN]
+        assert [event["server"] for event in stage.events("send.one_by_one")] == [str(server.endpoint)]
+        sender = await prompt(stage, server)
+        for _ in range(3):
+            before = server.verbs.count("MAIL")
+            announced(sender, envelope("c@x.test"))
+            assert await send(sender, envelope()) == [DELIVERED]
+            assert server.verbs.count("MAIL") == before + 1
+
+
+async def test_a_server_that_is_going_down_says_nothing_of_it(stage: Stage) -> None:
+    async with Server(b"PIPELINING", END=[b"250 ok\r\n", b"421 4.3.2 going\r\n"]).running() as server:
+        sender = await prompt(stage, server)
+        announced(sender, envelope("c@x.test"))
+        assert await send(sender, envelope()) == [UNCERTAIN]
+        assert stage.events("send.one_by_one") == []
+
+
 async def test_the_end_of_the_session_at_the_second_is_seen_by_it_alone(stage: Stage) -> None:
     mails = [b"250 ok\r\n", b"250 ok\r\n", b"421 4.3.2 going down\r\n"]
     async with Server(b"PIPELINING", MAIL=mails).running() as server:
