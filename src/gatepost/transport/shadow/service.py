@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.directory.port import DirectoryUnavailable
-from gatepost.organization.model import Organization
+from gatepost.organization.model import Organization, Version
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.settler import Settler
@@ -106,14 +106,18 @@ class ShadowService:
         self.is_on = False
 
     def configure(self, organization: Organization, message_expiration: float) -> frozenset[str]:
-        """Use another organization from now on; the other hubs, who may ask us and be asked."""
+        """Use another organization from now on; the other hubs and edges, who may ask us
+        and be asked."""
         config = organization.transport_config
-        own = organization.servers[self._name]
-        hubs = {server.name for found in organization.hubs_by_site.values() for server in found}
-        self._forget(self.primary.configure(config, hubs))
-        self.keeper.configure(config, message_expiration, hubs)
+        members = {
+            server.name
+            for server in organization.servers.values()
+            if server.carries_mail and server.version is Version.MODERN
+        }
+        self._forget(self.primary.configure(config, members))
+        self.keeper.configure(config, message_expiration, members)
         self._partners.configure(organization)
-        self.is_on = config.shadow_redundancy_enabled and own.name in hubs and len(hubs) > 1
+        self.is_on = config.shadow_redundancy_enabled and self._name in members and len(members) > 1
         """Whether messages are handed on with a token, and known to the primary."""
         sites = {server.name: server.site for server in organization.servers.values()}
         databases = organization.databases.values()
@@ -127,7 +131,7 @@ class ShadowService:
         can_protect = self.is_on and not (self._partners.alone and not self._spanning)
         choose = self._choose if can_protect else None
         self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
-        return frozenset(hubs - {self._name})
+        return frozenset(members - {self._name})
 
     # Start and end
 
