@@ -42,8 +42,10 @@ class ShimSpool(DiskSpool):
 
     async def keep(self, writer: Any, envelope: Any, kept: Kept) -> int:
         number = await self.commit(writer, envelope)
-        self._map()[number, kept.key] = msgspec.structs.replace(kept, number=number) if False else Kept(
-            number, kept.role, kept.key, kept.primary, kept.identity, kept.until
+        self._map()[number, kept.key] = (
+            msgspec.structs.replace(kept, number=number)
+            if False
+            else Kept(number, kept.role, kept.key, kept.primary, kept.identity, kept.until)
         )
         await self._save()
         return number

@@ -7,11 +7,12 @@ deleted. Mailbox servers and the server outside are played by the test.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import smtplib
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,9 +151,7 @@ class Member:
         return self.hub.counters()[what] if self.hub is not None else 0
 
     async def start(self) -> None:
-        self.hub = await open_hub(
-            self.stage.configuration(self.name), self.log, lambda: time.time() + self.clock_ahead
-        )
+        self.hub = await open_hub(self.stage.configuration(self.name), self.log, lambda: time.time() + self.clock_ahead)
         await self.listen()
 
     async def listen(self) -> None:
@@ -339,3 +338,18 @@ async def die(hub: Hub) -> None:
     committer.fault = OSError("killed")
     await hub._spool.close()
     await hub.drain(0.0)
+
+
+@contextlib.asynccontextmanager
+async def shadow_hubs(folder: Path, count: int = 2, **how: Any) -> AsyncIterator[ShadowStage]:
+    """A stage whose hubs run."""
+    stage = ShadowStage(folder, count, **how)
+    await stage.prepare()
+    await stage.start()
+    try:
+        yield stage
+    finally:
+        for server in (stage.mailbox, stage.second_mailbox, stage.outside):
+            if server.gate is not None:
+                server.gate.set()
+        await stage.stop()

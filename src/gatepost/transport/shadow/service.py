@@ -300,6 +300,7 @@ class ShadowService:
             "shadow_made": self.protector.made,
             "shadow_failed": self.protector.failed,
             "shadow_discarded": self.redundancy.discarded,
+            "shadow_shrunk": self.carrying.shrunk,
             "shadow_resubmitted": self.carrying.resubmitted,
             "heartbeats": self.heartbeats,
             "heartbeats_failed": self.lost_heartbeats,
