@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from shadow_shim import ShimSpool
 from shadow_stage import QUICK, shadow_hubs
 
 import gatepost.transport.hub as hub_module
@@ -15,8 +14,7 @@ from gatepost.transport.operating import NotFound
 
 
 @pytest.fixture(autouse=True)
-def shim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "DiskSpool", ShimSpool)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "TICK_SECONDS", 0.05)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shadow_shim import ShimSpool
 from shadow_stage import QUICK, Member, ShadowStage, shadow_hubs
 
 import gatepost.transport.hub as hub_module
@@ -22,8 +21,7 @@ REJECTS = replace(QUICK, reject_message_on_shadow_failure=True)
 
 
 @pytest.fixture(autouse=True)
-def shim(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "DiskSpool", ShimSpool)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "TICK_SECONDS", 0.05)
     monkeypatch.setattr(protecting, "AGAIN_SECONDS", 0.1)
 
