@@ -266,7 +266,6 @@ class SimulatedHub:
         self.primary.offered(number, envelope.watchers)
         self.disk.put(number, envelope)
 
-
         def on_disk() -> None:
             if number in self.envelopes:
                 self.offer(number, server, token, others, done)
@@ -395,7 +394,6 @@ class SimulatedHub:
 
     def report(self, failed: list[str], then: Callable[[], None]) -> None:
         """The report about these is on disk, and another hub has a copy if there is one, before they count as failed."""
-
 
         def told(_accepted: bool) -> None:
             for address in failed:
@@ -611,9 +609,7 @@ class SimulatedHub:
 
         def on_disk() -> None:
             if copies.find_shadow(envelope, server, token) is not None:
-                self.take_keeper(
-                    self.keeper.keep(server, identity, token, number, self.keeper.until(self.clock()))
-                )
+                self.take_keeper(self.keeper.keep(server, identity, token, number, self.keeper.until(self.clock())))
 
         self.after_leaving(number, envelope, places, server, token, on_disk)
 
@@ -696,7 +692,9 @@ class SimulatedHub:
                         for place in copies.open_places(envelope):
                             address = envelope.recipients[place].address
                             if self.world.delivered[address] or self.elsewhere(address, ""):
-                                why = "a watcher has forgotten what it had taken over, or was told of what was not noted"
+                                why = (
+                                    "a watcher has forgotten what it had taken over, or was told of what was not noted"
+                                )
                                 self.world.excuse(envelope.message_id, why)
 
     def excuse_going_on(self, envelope: Envelope) -> None:

@@ -183,8 +183,10 @@ def _heard_only(real: Any) -> Any:
 
 
 def a_taken_over_message_is_said_to_be_held() -> Iterator[Change]:
-    yield Primary, "status", lambda self, server, token: Status.UNKNOWN if self._of(server).number(token) else real(
-        self, server, token
+    yield (
+        Primary,
+        "status",
+        lambda self, server, token: Status.UNKNOWN if self._of(server).number(token) else real(self, server, token),
     )
     real = Primary.status
 
@@ -208,8 +210,12 @@ def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
 
 
 def places_are_counted_as_in_the_wrong_envelope() -> Iterator[Change]:
-    yield copies, "shrink", lambda envelope, server, token, counted: copies._with_state(
-        envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
+    yield (
+        copies,
+        "shrink",
+        lambda envelope, server, token, counted: copies._with_state(
+            envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
+        ),
     )
 
 
@@ -217,8 +223,12 @@ def both_hubs_give_way() -> Iterator[Change]:
     """Both keep a shadow and nobody is responsible; nor does anybody mend it."""
     yield Fence, "stands_firm", lambda self, server, token: False
     real = Keeper.answered
-    yield Keeper, "answered", lambda self, question, identity, statuses: real(
-        self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
+    yield (
+        Keeper,
+        "answered",
+        lambda self, question, identity, statuses: real(
+            self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
+        ),
     )
 
 

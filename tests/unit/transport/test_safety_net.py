@@ -332,13 +332,6 @@ async def test_what_is_kept_and_what_was_asked_is_listed(stage: NetStage) -> Non
 # What is too old
 
 
-async def test_what_was_kept_long_enough_is_let_go_of(stage: NetStage) -> None:
-    stage.keep(1, ANNA, at=NOW - HOLD - 1)
-    stage.keep(2, ANNA)
-    stage.net.tick(stage.now)
-    await stage.until(lambda: set(stage.spool.aside) == {2})
-
-
 async def test_old_requests_are_forgotten(stage: NetStage) -> None:
     await stage.net.redeliver("r1", "DB01", EARLY, LATE)
     await stage.done()

@@ -64,6 +64,8 @@ class Carrying:
         """Queues a message that was found at the start."""
         self.resubmitted = 0
         """Messages that were taken over."""
+        self.shrunk = 0
+        """Times that single recipients of a shadow were settled."""
 
     def is_busy(self, number: int) -> bool:
         """Whether a message is worked on just now: its being sent among that."""
@@ -234,6 +236,7 @@ class Carrying:
                     self._redundancy.in_queue.discard(step.number)
             else:
                 copies.shrink(envelope, step.server, step.token, step.places)
+                self.shrunk += 1
             if is_aside:
                 await self._spool.update(step.number, envelope)
             else:

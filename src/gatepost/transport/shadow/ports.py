@@ -34,7 +34,8 @@ class Kept:
     role: Role
     key: str
     primary: str
-    """Of a shadow: the hub that is responsible."""
+    """Of a shadow: the hub that is responsible. In the safety net: the hub that has delivered it and keeps it as well;
+    empty where that is this one."""
     identity: str
     until: float
     """When it is let go of in any case."""

@@ -33,6 +33,12 @@ NOBODY: frozenset[str] = frozenset()
 class KeepingSpool(Spool, ShadowSpool, Protocol):
     """A spool that keeps shadows as well."""
 
+    kept_count: int
+    """Messages that are kept and not queued."""
+
+    async def expire(self, now: float) -> int:
+        """Let go of some of the safety net's copies whose time is over; more than 0: there may be more."""
+
 
 class Redundancy:
     """Keeps messages in place of the spool. `clock` answers seconds since 1970."""

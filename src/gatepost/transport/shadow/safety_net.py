@@ -1,6 +1,6 @@
 """The safety net: delivered messages that are kept for a while, and delivered again after a loss (exchange-facts 4.5).
 
-    settled ──► kept for each database ──► too old: let go
+    settled ──► kept for each database ──► too old: let go (`ShadowSpool.expire`)
                         │ a copy was activated that may lack mail, or an operator asks: (database, [since, until])
                         ▼
     taken up: open again for who has the mailbox there today, nobody is told, routed anew ──► delivered, kept again
@@ -28,7 +28,7 @@ from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.recipients import Recipients
 from gatepost.transport.shadow.boundary import boundary_sites
-from gatepost.transport.shadow.ports import Channels, Kept, Role
+from gatepost.transport.shadow.ports import Channels, Kept
 from gatepost.transport.shadow.redelivery_requests import MAX_NAME, Facts, Request, Requests
 from gatepost.transport.shadow.redundancy import KeepingSpool
 
@@ -38,10 +38,8 @@ AGAIN_SECONDS = 60.0
 """Until a primary is asked again that did not answer, and a fault of disk or directory is tried again."""
 PRESSURE_SECONDS = 2.0
 """Until back pressure is looked at again."""
-SWEEP_SECONDS = 600.0
-"""Between two looks for what is too old."""
-SWEPT_AT_ONCE = 500
-
+FORGET_SECONDS = 600.0
+"""Between two looks for requests that are too old."""
 LATEST_SECONDS = 10.0
 """The end of what is asked for lies so far ahead at most: who asks may have another clock."""
 REACH_SECONDS = 30.0
@@ -82,8 +80,8 @@ class SafetyNet:
         self._again: dict[int, None] = {}
         """Messages in the queue that were taken up for one database and had been delivered to others as well."""
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._sweeping: asyncio.Task[None] | None = None
-        self._swept_at = float("-inf")
+        self._forgetting: asyncio.Task[None] | None = None
+        self._forgot_at = float("-inf")
         self._pausing = False
         self._turn = asyncio.Lock()
         """One message is taken up at a time, whatever the number of requests."""
@@ -110,14 +108,14 @@ class SafetyNet:
             self._again[number] = None
 
     def tick(self, now: float) -> None:
-        """Every second: let go of what is too old, now and then."""
-        if now - self._swept_at >= SWEEP_SECONDS and (self._sweeping is None or self._sweeping.done()):
-            self._swept_at = now
-            self._sweeping = tasks.start(self._sweep(now), "let go of what the safety net has kept long enough")
+        """Every second: forget requests that are too old, now and then."""
+        if now - self._forgot_at >= FORGET_SECONDS and (self._forgetting is None or self._forgetting.done()):
+            self._forgot_at = now
+            self._forgetting = tasks.start(self._forget(now), "forget old requests to deliver again")
 
     async def end(self) -> None:
         """Do no more. What is left of the requests goes on after the next start."""
-        working = [*self._under_way.values(), *([self._sweeping] if self._sweeping is not None else [])]
+        working = [*self._under_way.values(), *([self._forgetting] if self._forgetting is not None else [])]
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
@@ -291,32 +289,13 @@ class SafetyNet:
                 found.append(place)
         return found
 
-    # What is too old
-
-    async def _sweep(self, now: float) -> None:
-        gone: list[tuple[int, str]] = []
-        try:
-            async for batch in self._spool.kept(Role.SAFETY_NET):
-                gone += ((kept.number, kept.key) for kept in batch if kept.until <= now)
-                while len(gone) >= SWEPT_AT_ONCE:
-                    await self._spool.let_go(gone[:SWEPT_AT_ONCE])
-                    del gone[:SWEPT_AT_ONCE]
-                await asyncio.sleep(0)
-            if gone:
-                await self._spool.let_go(gone)
-            await self._forget(now)
-        except OSError as fault:
-            self._log.error("safety_net.not_let_go", reason=str(fault))
-
     async def _forget(self, now: float) -> None:
-        """Requests that nobody asks for any more: all that they are about has been let go of."""
+        """Requests that nobody asks for any more: all that they are about has been let go of. Never raises."""
         hold_time = self._organization.transport_config.safety_net_hold_time
         for request in self.requests.all():
             is_old = now - max(request.until, request.asked) > hold_time + self._expiration
             if is_old and request.done and not request.hubs:
-                await self.requests.forget(request)
-        for number in list(self._again):
-            try:
-                await self._spool.envelope(number)
-            except KeyError:
-                self._again.pop(number, None)
+                try:
+                    await self.requests.forget(request)
+                except OSError as fault:
+                    self._log.error("safety_net.not_kept", request=request.request, reason=str(fault))

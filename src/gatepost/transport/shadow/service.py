@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.directory.port import DirectoryUnavailable
-from gatepost.organization.model import Organization
+from gatepost.organization.model import Organization, Version
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.settler import Settler
@@ -45,6 +45,8 @@ QUESTION_TOKENS = 1000
 ROUNDS = 100
 """Answers with events, and questions, of one contact; the next one goes on."""
 TAKEOVERS_AT_ONCE = 500
+EXPIRY_SECONDS = 60.0
+"""Between two looks for copies of the safety net whose time is over."""
 
 
 class ShadowService:
@@ -105,6 +107,8 @@ class ShadowService:
         """Databases with copies in several sites."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking_over: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
+        self._expired_at = 0.0
         self.heartbeats = 0
         """Heartbeats sent."""
         self.lost_heartbeats = 0
@@ -112,14 +116,18 @@ class ShadowService:
         self.is_on = False
 
     def configure(self, organization: Organization, message_expiration: float) -> frozenset[str]:
-        """Use another organization from now on; the other hubs, who may ask us and be asked."""
+        """Use another organization from now on; the other hubs and edges, who may ask us
+        and be asked."""
         config = organization.transport_config
-        own = organization.servers[self._name]
-        hubs = {server.name for found in organization.hubs_by_site.values() for server in found}
-        self._forget(self.primary.configure(config, hubs))
-        self.keeper.configure(config, message_expiration, hubs)
+        members = {
+            server.name
+            for server in organization.servers.values()
+            if server.carries_mail and server.version is Version.MODERN
+        }
+        self._forget(self.primary.configure(config, members))
+        self.keeper.configure(config, message_expiration, members)
         self._partners.configure(organization)
-        self.is_on = config.shadow_redundancy_enabled and own.name in hubs and len(hubs) > 1
+        self.is_on = config.shadow_redundancy_enabled and self._name in members and len(members) > 1
         """Whether messages are handed on with a token, and known to the primary."""
         sites = {server.name: server.site for server in organization.servers.values()}
         databases = organization.databases.values()
@@ -135,7 +143,7 @@ class ShadowService:
         self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
         self.safety_net.configure(organization, message_expiration)
         self.redelivery.configure(organization)
-        return frozenset(hubs - {self._name})
+        return frozenset(members - {self._name})
 
     # Start and end
 
@@ -200,8 +208,20 @@ class ShadowService:
         is_free = self._taking_over is None or self._taking_over.done()
         if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
             self._taking_over = self._start(self._take_over(takeovers), "take messages over")
+        if abs(now - self._expired_at) >= EXPIRY_SECONDS and self._expiring is None:
+            self._expired_at = now
+            self._expiring = self._start(self._expire(now), "let go of the safety net's oldest")
         self.protector.look(now)
         self.safety_net.tick(now)
+
+    async def _expire(self, now: float) -> None:
+        try:
+            while await self._spool.expire(now):
+                await asyncio.sleep(0)
+        except OSError as fault:
+            self._log.error("shadow.not_expired", reason=str(fault))
+        finally:
+            self._expiring = None
 
     async def _take_over(self, takeovers: list[TakeOver]) -> None:
         while takeovers:
@@ -309,12 +329,14 @@ class ShadowService:
     def counters(self) -> dict[str, int]:
         """Numbers for the operator."""
         return {
+            "kept": self._spool.kept_count,
             "shadow_held": sum(queue.count for queue in self.keeper.queues()),
             "shadow_received": self.answers.held,
             "shadow_unprotected": self.primary.unprotected_count,
             "shadow_made": self.protector.made,
             "shadow_failed": self.protector.failed,
             "shadow_discarded": self.redundancy.discarded,
+            "shadow_shrunk": self.carrying.shrunk,
             "shadow_resubmitted": self.carrying.resubmitted,
             "safety_net_redelivered": self.safety_net.redelivered,
             "heartbeats": self.heartbeats,
