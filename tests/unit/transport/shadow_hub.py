@@ -266,7 +266,6 @@ class SimulatedHub:
         self.primary.offered(number, envelope.watchers)
         self.disk.put(number, envelope)
 
-
         def on_disk() -> None:
             if number in self.envelopes:
                 self.offer(number, server, token, others, done)
@@ -395,7 +394,6 @@ class SimulatedHub:
 
     def report(self, failed: list[str], then: Callable[[], None]) -> None:
         """The report about these is on disk, and another hub has a copy if there is one, before they count as failed."""
-
 
         def told(_accepted: bool) -> None:
             for address in failed:
@@ -570,15 +568,18 @@ class SimulatedHub:
             self.take_keeper([step])
         elif event.places is None:
             self.take(self.primary.finished(server, event.token, self.is_busy))
+        else:
+            self.take(self.primary.progressed(server, event))
 
     # Carrying out
 
     def take(self, steps: Sequence[PrimaryStep]) -> None:
         for step in steps:
+            if isinstance(step, words.Note):
+                self.disk.note(step.server, step.event)
+        for step in steps:
             self.world.seen[type(step).__name__] += 1
             match step:
-                case words.Note(server, event):
-                    self.disk.note(server, event)
                 case words.GoOn(number):
                     self.dispatch(number)
                 case words.Unwatch(number, tokens):
@@ -586,12 +587,10 @@ class SimulatedHub:
                     if envelope is not None:
                         copies.unwatch(envelope, tokens)
                         self.write(number, envelope)
-                case words.Settle(number, places):
-                    envelope = self.envelopes[number]
-                    for place in places:
-                        if envelope.recipients[place].state in copies.OPEN:
-                            envelope.recipients[place].state = RecipientState.DELIVERED
-                    self.finish(number, envelope, list(places))
+                case words.Settle(number, places, server, token):
+                    envelope = self.envelopes.get(number)
+                    if envelope is not None and (settled := copies.settle(envelope, places, server, token)):
+                        self.finish(number, envelope, settled)
                 case words.Follow(number, server, identity, token):
                     self.follow(number, server, identity, token)
                 case words.Drop(number, server, token):
@@ -611,9 +610,7 @@ class SimulatedHub:
 
         def on_disk() -> None:
             if copies.find_shadow(envelope, server, token) is not None:
-                self.take_keeper(
-                    self.keeper.keep(server, identity, token, number, self.keeper.until(self.clock()))
-                )
+                self.take_keeper(self.keeper.keep(server, identity, token, number, self.keeper.until(self.clock())))
 
         self.after_leaving(number, envelope, places, server, token, on_disk)
 
@@ -696,7 +693,9 @@ class SimulatedHub:
                         for place in copies.open_places(envelope):
                             address = envelope.recipients[place].address
                             if self.world.delivered[address] or self.elsewhere(address, ""):
-                                why = "a watcher has forgotten what it had taken over, or was told of what was not noted"
+                                why = (
+                                    "a watcher has forgotten what it had taken over, or was told of what was not noted"
+                                )
                                 self.world.excuse(envelope.message_id, why)
 
     def excuse_going_on(self, envelope: Envelope) -> None:
@@ -716,9 +715,10 @@ class SimulatedHub:
     def elsewhere(self, address: str, but: str) -> bool:
         """Whether another hub is responsible for it."""
         for hub in self.world.hubs.values():
-            if hub is self or hub.name == but or not hub.alive:
+            if hub is self or hub.name == but:
                 continue
-            for envelope in hub.envelopes.values():
+            dead = [DECODE(record.blob) for record in hub.disk.records.values()] if not hub.alive else []
+            for envelope in hub.envelopes.values() if hub.alive else dead:
                 for recipient in envelope.recipients:
                     if recipient.address == address and recipient.state in copies.OPEN:
                         return True

@@ -84,7 +84,9 @@ class Primary:
             if event is None:
                 live.append(watcher)
             elif event.places is None:
-                return [Drop(number, watcher.server, watcher.token)]  # it was settled, only its removal was lost
+                if event.at:  # all was settled, only the removal was lost
+                    return [Drop(number, watcher.server, watcher.token)]
+                steps.append(Unwatch(number, (watcher.token,)))
             else:
                 where = watcher.places
                 places = tuple(where[i] if where else i for i in event.places if not where or i < len(where))
@@ -294,6 +296,12 @@ class Primary:
             return []
         return [Drop(number, server, token)]
 
+    def progressed(self, server: str, event: Discarded) -> list[PrimaryStep]:
+        """A discard event for some recipients of a token that the keeper has not: it may be of a message that we are
+        responsible for, and those need not be sent again."""
+        number = self._of(server).number(event.token)
+        return [] if number is None else [Settle(number, tuple(event.places or ()), server, event.token)]
+
     def wanted(self) -> list[str]:
         """Hubs that are to be contacted, since something is to be asked or told."""
         return [server for server, watching in self._watching.items() if watching.to_ask or watching.to_tell]
@@ -376,7 +384,7 @@ class Primary:
         for watcher in others:
             watching = self._of(watcher.server)
             watching.forget(watcher.token)
-            event = Discarded(watcher.token, None, [], self._clock.now)
+            event = Discarded(watcher.token)
             steps.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
         return steps
 
