@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import shadow_hub
 from shadow_hub import SimulatedHub
 from shadow_simulation import play
 
@@ -25,7 +24,7 @@ from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.keeping import Keeping
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.watching import Watching
-from gatepost.wire.shadow_messages import Status
+from gatepost.wire.shadow_messages import Discarded, Status
 
 Change = tuple[Any, str, Any]
 
@@ -92,7 +91,7 @@ def what_a_watcher_has_finished_is_sent_all_the_same() -> Iterator[Change]:
 def settled_as_soon_as_it_is_being_sent() -> Iterator[Change]:
     def send_out(self: SimulatedHub, number: int, envelope: Any, places: list[int]) -> None:
         for watcher in envelope.watchers:
-            event = shadow_hub.Discarded(watcher.token, None, [], self.clock())
+            event = Discarded(watcher.token, None, [], self.clock())
             self.primary._of(watcher.server).discards.add(event, self.clock())
         real(self, number, envelope, places)
 

@@ -81,10 +81,10 @@ class Discards:
         return gone
 
     def older_than(self, then: float) -> list[str]:
-        """Forget the events from before `then`; their tokens."""
+        """Forget the events up to `then`, in steady time; their tokens."""
         gone = []
         for token, pending in self._pending.items():
-            if pending.since >= then:
+            if pending.since > then:
                 break
             gone.append(token)
         for token in gone:
