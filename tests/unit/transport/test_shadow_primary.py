@@ -241,6 +241,23 @@ def test_a_senders_copy_on_an_unknown_disk_is_asked_about() -> None:
     assert stage.primary.unprotected(10) == []
 
 
+def test_a_sender_that_died_before_it_noted_its_shadow_is_found_out() -> None:
+    stage = Stage()
+    stage.hear("b", "b1")
+    stage.primary.loaded(NOW)
+    stage.primary.opened(1, [B], held=True)
+    stage.primary.opened(2, [Watcher("b", "t2")], held=True)
+    stage.primary.settled(2, [Watcher("b", "t2")], [0], whole=True, at=NOW)
+    assert stage.primary.wanted() == []
+    stage.wait(20)
+    question = stage.primary.questions("b", 10)
+    assert question is not None
+    assert question.tokens == ("t1",)  # what has gone on need not be asked about
+    stage.primary.unanswered(question)
+    assert stage.answer("b", "b1", Status.UNKNOWN) == []
+    assert stage.primary.unprotected(10) == [1]
+
+
 def test_a_watcher_silent_for_long_is_one_no_more() -> None:
     stage = Stage(TransportConfig(shadow_resubmit_time_span=100.0))
     primary = stage.protected()

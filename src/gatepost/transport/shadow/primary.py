@@ -116,12 +116,13 @@ class Primary:
     # A message's way
 
     def opened(self, number: int, watchers: Sequence[Watcher], *, held: bool) -> None:
-        """A new message. `held`: its watchers have the copy (who sent it keeps it); else it is being offered to them.
-        Without watchers it is one to be protected."""
+        """A new message. `held`: its watchers have the copy (who sent it keeps it, of which we make sure if the message
+        stays); else it is being offered to them. Without watchers it is one to be protected."""
         for watcher in watchers:
             watching = self._of(watcher.server)
             if held:
                 watching.hold(watcher.token, number, watching.identity, self._moments.last)
+                watching.fresh[watcher.token] = None
             else:
                 watching.unsure[watcher.token] = number
                 self._offers[watcher.token] = ()
@@ -322,7 +323,7 @@ class Primary:
         if question.took_over:
             watching.to_tell.update(dict.fromkeys(question.tokens))
         else:
-            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if t in watching.unsure))
+            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if watching.number(t) is not None))
 
     def answered(self, question: Question, identity: str, statuses: Sequence[int], busy: Busy) -> list[PrimaryStep]:
         """What its answer means."""
@@ -357,6 +358,7 @@ class Primary:
         steps: list[PrimaryStep] = [GoOn(number) for number in self._fence.over(steady)]
         old: list[tuple[str, str]] = []
         for server, watching in self._watching.items():
+            watching.verify(steady)
             if len(watching.discards):
                 too_old = steady - self._settings.shadow_message_auto_discard_interval
                 old += [(server, token) for token in watching.discards.older_than(too_old)]
