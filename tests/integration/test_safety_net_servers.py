@@ -19,7 +19,6 @@ from transport_stage import TransportStage, until
 
 from gatepost.lab.servers.gatepost import gatepost_command
 from gatepost.lab.servers.process import ServerMissing, require_program
-from gatepost.lab.toml_text import Table
 
 MESSAGES = 20
 SIEVE = Path("/usr/lib/dovecot/modules/lib90_sieve_plugin.so")
@@ -36,17 +35,13 @@ plugin {{
 """As docs/shadow-redundancy.md has it; the period is longer than the safety net's."""
 
 
-def change(tables: Table) -> None:
-    tables["transport_config"] = {"shadow_heartbeat_frequency": "00:00:01"}
-
-
 @pytest.fixture
 def stage(servers: Servers) -> Iterator[TransportStage]:
     if not SIEVE.exists():
         missing(ServerMissing("Dovecot's Sieve", ("dovecot-sieve",)))
     hubs = {"HUB-01": "usa", "HUB-02": "usa"}
     with TransportStage(
-        servers, hubs, {"MBX-01": "usa", "MBX-02": "usa"}, copies={"DB01": ["MBX-01", "MBX-02"]}, change=change
+        servers, hubs, {"MBX-01": "usa", "MBX-02": "usa"}, copies={"DB01": ["MBX-01", "MBX-02"]}
     ) as made:
         dovecot = made.mailboxes["MBX-02"]
         script = dovecot.directory / "duplicates.sieve"

@@ -103,7 +103,7 @@ async def test_with_the_setting_a_message_without_a_shadow_is_put_off(tmp_path: 
         await stage.until(lambda: stage[1].running._channels.ready("HUB-02"))
         code, _ = await stage[1].send("a@example.net", "c@example.org", subject="again")
         assert code == 250
-        await stage.until(lambda: stage.taken())
+        await stage.until(stage.taken)
         assert stage.taken() == ["again"]
 
 

@@ -22,6 +22,8 @@ from gatepost.transport.shadow.ports import Channels, Role
 from gatepost.transport.shadow.redelivery_requests import Request, name_of
 from gatepost.transport.shadow.safety_net import NetSpool, SafetyNet
 
+SAFETY_NET_VERBS = frozenset({"safety_net", "safety_net_redeliver"})
+"""What `Redelivery` does for operators."""
 TELL_SECONDS = 60.0
 """Between two attempts to tell a hub that was not reached."""
 GIVE_UP_SECONDS = 12 * 3600.0

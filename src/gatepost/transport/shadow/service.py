@@ -45,8 +45,6 @@ QUESTION_TOKENS = 1000
 ROUNDS = 100
 """Answers with events, and questions, of one contact; the next one goes on."""
 TAKEOVERS_AT_ONCE = 500
-EXPIRY_SECONDS = 60.0
-"""Between two looks for copies of the safety net whose time is over."""
 
 
 class ShadowService:
@@ -107,8 +105,6 @@ class ShadowService:
         """Databases with copies in several sites."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._taking_over: asyncio.Task[None] | None = None
-        self._expiring: asyncio.Task[None] | None = None
-        self._expired_at = 0.0
         self.heartbeats = 0
         """Heartbeats sent."""
         self.lost_heartbeats = 0
@@ -208,20 +204,8 @@ class ShadowService:
         is_free = self._taking_over is None or self._taking_over.done()
         if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
             self._taking_over = self._start(self._take_over(takeovers), "take messages over")
-        if abs(now - self._expired_at) >= EXPIRY_SECONDS and self._expiring is None:
-            self._expired_at = now
-            self._expiring = self._start(self._expire(now), "let go of the safety net's oldest")
         self.protector.look(now)
         self.safety_net.tick(now)
-
-    async def _expire(self, now: float) -> None:
-        try:
-            while await self._spool.expire(now):
-                await asyncio.sleep(0)
-        except OSError as fault:
-            self._log.error("shadow.not_expired", reason=str(fault))
-        finally:
-            self._expiring = None
 
     async def _take_over(self, takeovers: list[TakeOver]) -> None:
         while takeovers:
