@@ -1,13 +1,14 @@
 """A mailbox server loses its mail, another copy becomes active: hubs deliver all of it again, by themselves. Real hubs,
-real Dovecots, which sort out what comes twice (exchange-facts 4.5).
+real Dovecots, and what sorts out there what comes twice (exchange-facts 4.5).
 
-    HUB-01, HUB-02 ── LMTP ──► MBX-01 (active, loses its store), MBX-02 (knows what it has had: Sieve's `duplicate`)
+    HUB-01, HUB-02 ── LMTP ──► MBX-01 (active, loses its store), MBX-02
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import smtplib
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -32,25 +33,14 @@ plugin {{
   sieve_duplicate_default_period = 3d
 }}
 """
-"""As docs/shadow-redundancy.md has it; the period is longer than the safety net's."""
+"""As docs/safety-net.md has it; the period is longer than mail is kept."""
 
 
 @pytest.fixture
 def stage(servers: Servers) -> Iterator[TransportStage]:
-    if not SIEVE.exists():
-        missing(ServerMissing("Dovecot's Sieve", ("dovecot-sieve",)))
     hubs = {"HUB-01": "usa", "HUB-02": "usa"}
-    with TransportStage(
-        servers, hubs, {"MBX-01": "usa", "MBX-02": "usa"}, copies={"DB01": ["MBX-01", "MBX-02"]}
-    ) as made:
-        dovecot = made.mailboxes["MBX-02"]
-        script = dovecot.directory / "duplicates.sieve"
-        script.write_text(SCRIPT)
-        subprocess.run([require_program("sievec", ("dovecot-sieve",)), str(script)], check=True)
-        script.with_suffix(".svbin").chmod(0o644)
-        with (dovecot.directory / "dovecot.conf").open("a") as file:
-            file.write(SETTINGS.format(script=script))
-        made.start()
+    copies = {"DB01": ["MBX-01", "MBX-02"]}
+    with TransportStage(servers, hubs, {"MBX-01": "usa", "MBX-02": "usa"}, copies=copies) as made:
         yield made
 
 
@@ -90,31 +80,41 @@ def kept(hub: object) -> int:
 
 
 def test_what_a_lost_store_had_is_delivered_again_by_itself(stage: TransportStage) -> None:
+    stage.start()
     sent = deliver(stage)
-    lost = stage.mailboxes["MBX-01"]
-    lost.stop()
+    stage.mailboxes["MBX-01"].stop()
     shutil.rmtree(stage.folder / "mail" / "MBX-01")
     configuration = stage.hubs["HUB-01"].configuration
     gatepost_command(configuration, "database", "activate", "DB01", "--server", "MBX-02", "--lost-since", "1h")
     until(lambda: ids(stage, "MBX-02").keys() == sent.keys(), "all 20 again")
     assert ids(stage, "MBX-02") == sent, "each once"
 
-    # Once more by hand: the mailbox server knows what it has had, and sorts it out.
+    # Once more by hand: now nothing was lost, all comes twice, and the recipe for that is tried.
     said = stage.hubs["HUB-02"].command("safety-net", "redeliver", "--database", "DB01", "--since", "1h", "--yes")
     assert said.splitlines()[1:] == [f"  HUB-01: messages: {MESSAGES // 2}", f"  HUB-02: messages: {MESSAGES // 2}"]
-    for hub in stage.hubs.values():
-        until(lambda hub=hub: hub.counters()["safety_net_redelivered"] == MESSAGES, "delivered again by hand")
-        until(lambda hub=hub: hub.counters()["messages"] == 0, "all taken")
+    until(lambda: ids(stage, "MBX-02") == sent + sent, "all of it twice")
+    program = require_program("doveadm", ("dovecot-core",))
+    file = stage.mailboxes["MBX-02"].directory / "dovecot.conf"
+    subprocess.run([program, "-c", str(file), "deduplicate", "-u", "alice", "-m", "mailbox", "INBOX"], check=True)
     assert ids(stage, "MBX-02") == sent
 
 
-def test_without_sieve_duplicates_are_expunged_by_doveadm(stage: TransportStage) -> None:
-    """The first server has no Sieve: what it has not lost comes twice, and the recipe for that is tried."""
-    sent = deliver(stage)
-    stage.hubs["HUB-01"].command("safety-net", "redeliver", "--database", "DB01", "--since", "1h", "--yes")
-    until(lambda: ids(stage, "MBX-01") == sent + sent, "all of it twice")
-    dovecot = stage.mailboxes["MBX-01"]
-    program = require_program("doveadm", ("dovecot-core",))
-    command = [program, "-c", str(dovecot.directory / "dovecot.conf"), "deduplicate", "-u", "alice", "-m"]
-    subprocess.run([*command, "mailbox", "INBOX"], check=True)
-    assert ids(stage, "MBX-01") == sent
+def test_sieve_discards_what_comes_twice(stage: TransportStage) -> None:
+    """One after the other; two at the same moment for the same user are not told apart, as the page says."""
+    if not SIEVE.exists():
+        missing(ServerMissing("Dovecot's Sieve", ("dovecot-sieve",)))
+    dovecot = stage.mailboxes["MBX-02"]
+    script = dovecot.directory / "duplicates.sieve"
+    script.write_text(SCRIPT)
+    subprocess.run([require_program("sievec", ("dovecot-sieve",)), str(script)], check=True)
+    script.with_suffix(".svbin").chmod(0o644)
+    with (dovecot.directory / "dovecot.conf").open("a") as file:
+        file.write(SETTINGS.format(script=script))
+    dovecot.start()
+    dovecot.wait_ready()
+    for _ in range(2):
+        for number in range(3):
+            with smtplib.LMTP(dovecot.address, dovecot.lmtp) as client:
+                message = f"Message-ID: <{number}@fabrikam.com>\r\n\r\ntext\r\n"
+                client.sendmail("s@fabrikam.com", ["alice@contoso.com"], message)
+    assert ids(stage, "MBX-02") == Counter(f"<{number}@fabrikam.com>" for number in range(3))
