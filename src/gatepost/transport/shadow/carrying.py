@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
-from gatepost.transport.message import Envelope, RecipientState
+from gatepost.transport.message import Envelope
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import (
@@ -142,8 +142,7 @@ class Carrying:
                 if isinstance(step, Unwatch):
                     copies.unwatch(envelope, step.tokens)
                 else:
-                    for place in settling.open_places(envelope, step.places):
-                        envelope.recipients[place].state = RecipientState.DELIVERED
+                    copies.settle(envelope, step.places, step.server, step.token)
                 await self._redundancy.kept(step.number, envelope)
             finally:
                 self._hands.give_back(step.number)
