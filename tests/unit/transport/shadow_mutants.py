@@ -14,11 +14,12 @@ from typing import Any
 from unittest.mock import patch
 
 from shadow_hub import SimulatedHub
-from shadow_simulation import play
+from shadow_simulation import play, run_plan, schedule, shrink
 
 from gatepost.transport.message import RecipientState
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import Follow, GoOn, Reason, Shrink
+from gatepost.transport.shadow.discards import Discards
 from gatepost.transport.shadow.fencing import Fence
 from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.keeping import Keeping
@@ -27,6 +28,7 @@ from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
 Change = tuple[Any, str, Any]
+Mutant = Callable[[], Iterator[Change]]
 
 
 def _then(method: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,6 +216,23 @@ def both_hubs_give_way() -> Iterator[Change]:
     )
 
 
+def copies_expire_by_the_wall_clock() -> Iterator[Change]:
+    yield Keeper, "until", lambda self, now: now + self._settings.safety_net_hold_time + self._expiration
+
+
+def events_age_by_the_wall_clock() -> Iterator[Change]:
+    real = Discards.add
+    yield Discards, "add", lambda self, event, now: real(self, event, event.at or now)
+
+
+def who_handed_a_message_on_is_believed_to_keep_it() -> Iterator[Change]:
+    yield Watching, "verify", lambda self, now: None
+
+
+def progress_of_another_hub_is_not_heard() -> Iterator[Change]:
+    yield Primary, "progressed", lambda self, server, event: []
+
+
 MUTANTS = [
     copy_held_before_it_is_on_disk,
     handed_on_before_it_is_on_disk,
@@ -235,11 +254,15 @@ MUTANTS = [
     a_copy_made_anew_covers_nothing,
     places_are_counted_as_in_the_wrong_envelope,
     both_hubs_give_way,
+    copies_expire_by_the_wall_clock,
+    events_age_by_the_wall_clock,
+    who_handed_a_message_on_is_believed_to_keep_it,
+    progress_of_another_hub_is_not_heard,
 ]
 
 
 @contextmanager
-def broken(mutant: Callable[[], Iterator[Change]]) -> Iterator[None]:
+def broken(mutant: Mutant) -> Iterator[None]:
     """Within, the rules are broken so."""
     patches = [patch.object(owner, name, new) for owner, name, new in mutant()]
     for each in patches:
@@ -251,7 +274,7 @@ def broken(mutant: Callable[[], Iterator[Change]]) -> Iterator[None]:
             each.stop()
 
 
-def first_seed(mutant: Callable[[], Iterator[Change]], runs: int, begin: int = 0) -> tuple[int, str]:
+def first_seed(mutant: Mutant, runs: int, begin: int = 0) -> tuple[int, str]:
     """The first seed from `begin` that shows it, and what it shows; -1: none of so many does."""
     with broken(mutant):
         for seed in range(begin, begin + runs):
@@ -265,9 +288,16 @@ def main() -> None:
     """See above."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="this one; its schedule is shrunk and printed")
     options = parser.parse_args()
     for mutant in MUTANTS:
-        print(mutant.__name__, *first_seed(mutant, options.runs), flush=True)
+        if options.only in {"", mutant.__name__}:
+            seed, wrong = first_seed(mutant, options.runs, options.seed)
+            print(mutant.__name__, seed, wrong, flush=True)
+            if options.only and seed >= 0:
+                with broken(mutant):
+                    print(shrink(schedule(seed), run_plan))
 
 
 if __name__ == "__main__":
