@@ -19,7 +19,6 @@ from shadow_simulation import play, run_plan, schedule, shrink
 from gatepost.transport.message import RecipientState
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import Follow, GoOn, Reason, Shrink
-from gatepost.transport.shadow.discards import Discards
 from gatepost.transport.shadow.fencing import Fence
 from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.keeping import Keeping
@@ -175,13 +174,6 @@ def a_taken_over_message_is_said_to_be_held() -> Iterator[Change]:
     real = Primary.status
 
 
-def who_took_over_is_followed_without_a_shadow() -> Iterator[Change]:
-    def follow(envelope: Any, server: str, identity: str, token: str, now: float) -> list[int]:
-        return copies.drop(envelope, server, token)
-
-    yield copies, "follow", follow
-
-
 def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
     def copy_of(envelope: Any, *arguments: Any) -> Any:
         copy = real(envelope, *arguments)
@@ -193,44 +185,12 @@ def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
     yield copies, "copy_of", copy_of
 
 
-def places_are_counted_as_in_the_wrong_envelope() -> Iterator[Change]:
-    yield (
-        copies,
-        "shrink",
-        lambda envelope, server, token, counted: copies._with_state(
-            envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
-        ),
-    )
-
-
-def both_hubs_give_way() -> Iterator[Change]:
-    """Both keep a shadow and nobody is responsible; nor does anybody mend it."""
-    yield Fence, "stands_firm", lambda self, server, token: False
-    real = Keeper.answered
-    yield (
-        Keeper,
-        "answered",
-        lambda self, question, identity, statuses: real(
-            self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
-        ),
-    )
-
-
 def copies_expire_by_the_wall_clock() -> Iterator[Change]:
     yield Keeper, "until", lambda self, now: now + self._settings.safety_net_hold_time + self._expiration
 
 
-def events_age_by_the_wall_clock() -> Iterator[Change]:
-    real = Discards.add
-    yield Discards, "add", lambda self, event, now: real(self, event, event.at or now)
-
-
 def who_handed_a_message_on_is_believed_to_keep_it() -> Iterator[Change]:
     yield Watching, "verify", lambda self, now: None
-
-
-def progress_of_another_hub_is_not_heard() -> Iterator[Change]:
-    yield Primary, "progressed", lambda self, server, event: []
 
 
 MUTANTS = [
@@ -250,14 +210,8 @@ MUTANTS = [
     copies_are_let_go_whatever_the_primary_says,
     no_primary_is_ever_held_dead,
     a_taken_over_message_is_said_to_be_held,
-    who_took_over_is_followed_without_a_shadow,
     a_copy_made_anew_covers_nothing,
-    places_are_counted_as_in_the_wrong_envelope,
-    both_hubs_give_way,
     copies_expire_by_the_wall_clock,
-    events_age_by_the_wall_clock,
-    who_handed_a_message_on_is_believed_to_keep_it,
-    progress_of_another_hub_is_not_heard,
 ]
 
 
