@@ -11,6 +11,7 @@ A hub's part in a copy, by the copy's token:
     HELD     it keeps the shadow                             (the shadow server)
     DONE     it has finished: all recipients are settled     (a discard event that is not yet acknowledged)
     UNKNOWN  it has nothing of it
+    LATER    it is starting and cannot say yet; ask again
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Status(IntEnum):
     OPEN = 1
     HELD = 2
     DONE = 3
+    LATER = 4
 
 
 class Hold(msgspec.Struct, tag=1, array_like=True, gc=False):
