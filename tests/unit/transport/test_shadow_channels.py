@@ -16,7 +16,9 @@ from shadow_channel_stage import SERVERS, answering_tls, channel_stage, issue, s
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, TlsLevel
 from gatepost.peers.ca import KeyPair
+from gatepost.peers.identity import PeerTrust
 from gatepost.transport.message import Watcher
+from gatepost.transport.receive.tls import TRANSPORT_ROLES
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.transport.shadow.ports import ChannelLost
 from gatepost.transport.shadow.tokens import Tokens
@@ -305,3 +307,25 @@ def test_tokens_are_unique_over_runs_and_messages() -> None:
     assert is_token(Tokens("01234567-89ab-cdef-0123-456789abcdef").fresh())
     with pytest.raises(ValueError, match="another form"):
         Tokens("no identity")
+
+
+@pytest.mark.parametrize("change", ["off", "no hub any more", "another CA", "nothing"])
+async def test_a_channel_ends_when_its_hub_is_none_any_more(change: str) -> None:
+    async with channel_stage() as stage:
+        channel = await stage.channels.channel("HUB-01")
+        service = stage.received.service
+        part, tls = service.shadow, service.tls
+        assert part is not None
+        assert tls is not None
+        if change == "off":
+            service.shadow = None
+        elif change == "no hub any more":
+            service.shadow = replace(part, offer=ShadowOffer(part.offer.own, frozenset({"HUB-03"})))
+        else:
+            ca = ca_pair("fabrikam" if change == "another CA" else "contoso").certificate
+            trust = PeerTrust(ca, SERVERS, "HUB-01", TRANSPORT_ROLES)
+            service.reload(service._connectors, service.host, replace(tls, trust=trust), None)
+        if change == "nothing":
+            assert await channel.hold("a", b"e", b"c", 1) == ""
+        else:
+            await until(lambda: not channel.usable and not service.channels)
