@@ -11,7 +11,7 @@ import pytest
 import trustme
 from peer_samples import ca_pair
 from receive_stage import CONNECTOR, client_context, loopback, until
-from shadow_channel_stage import SERVERS, answering_tls, channel_stage, issue, server, showing
+from shadow_channel_stage import HUB_02, SERVERS, answering_tls, channel_stage, issue, server, showing
 
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, TlsLevel
@@ -19,6 +19,7 @@ from gatepost.peers.ca import KeyPair
 from gatepost.peers.identity import PeerTrust
 from gatepost.transport.message import Watcher
 from gatepost.transport.receive.tls import TRANSPORT_ROLES
+from gatepost.transport.send.outcome import ConnectFailed
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.transport.shadow.ports import ChannelLost
 from gatepost.transport.shadow.tokens import Tokens
@@ -62,9 +63,13 @@ async def test_a_hub_that_is_known_to_be_down_is_tried_by_heartbeats_only() -> N
 async def test_a_heartbeat_that_joins_an_attempt_the_list_has_stopped_makes_its_own() -> None:
     async with channel_stage() as stage:
         stage.reach.up = False
+        stage.reach.gate.clear()
         plain = asyncio.create_task(stage.channels.channel("HUB-01"))
-        await asyncio.sleep(0)
+        await until(lambda: stage.reach.calls)
         heartbeat = asyncio.create_task(stage.channels.channel("HUB-01", heartbeat=True))
+        await asyncio.sleep(0.01)
+        assert len(stage.reach.calls) == 1
+        stage.reach.gate.set()
         with pytest.raises(ChannelLost):
             await plain
         assert (await heartbeat).usable
@@ -160,6 +165,17 @@ async def test_a_server_that_calls_itself_another_is_refused() -> None:
         stage.received.service.shadow = replace(part, offer=other)
         with pytest.raises(ChannelLost, match="offers no shadow channel"):
             await stage.channels.channel("HUB-01")
+
+
+async def test_a_server_that_answers_as_another_than_it_said_is_refused() -> None:
+    async with channel_stage() as stage:
+        sender = await stage.reach.reach_server("HUB-01")
+        (connection,) = stage.received.service.connections
+        assert connection.session is not None
+        connection.session._shadow = ShadowOffer(ShadowHub("HUB-03", "x"), frozenset({"HUB-02"}))
+        with pytest.raises(ConnectFailed, match="another server answers"):
+            await sender.open_channel(HUB_02)
+        assert sender.closed or sender.transport.is_closing()
 
 
 @pytest.mark.parametrize("name", ["CAS-01", "HUB-03"])
