@@ -465,6 +465,16 @@ async def test_xclient_begins_a_new_session_for_the_client() -> None:
         )
 
 
+async def test_whom_somebody_has_spoken_for_does_not_speak_for_others_not_even_at_the_same_address() -> None:
+    """A front end hands on clients of its own machine too, and uses no hub that would take XCLIENT from them."""
+    async with receiving(replace(CONNECTOR, xclient_from=(loopback(),))) as stage:
+        client = await stage.client()
+        got = await client.say("EHLO front.example", "XCLIENT ADDR=127.0.0.1", "EHLO c.example", "XCLIENT LOGIN=anna")
+        assert "XCLIENT" in got[0]
+        assert "XCLIENT" not in got[2]
+        assert got[3] == "502 5.5.1 Not available here"
+
+
 async def test_a_peer_that_brings_many_clients_is_not_one_source() -> None:
     front = replace(CONNECTOR, max_connections_per_source=1, xclient_from=(loopback(),))
     async with receiving(front) as stage:

@@ -223,7 +223,10 @@ class ReceiveLeg(asyncio.Protocol):
         self._timer = service.loop.call_later(max(connector.greeting_delay, GREETING_SECONDS), self._greet)
 
     def _speaks_for_others(self, connector: ReceiveConnector) -> bool:
-        # By the client's address as it is known now: whom a front end has spoken for does not speak for others.
+        # Once a connection: whom a front end has spoken for does not speak for others, not even at a listed address,
+        # as a webmail on the front end's own machine, whose sessions the front end could not hand on otherwise.
+        if self._claim is not None:
+            return False
         client = plain_address(self._address)
         return any(client in addresses for addresses in connector.xclient_from)
 
