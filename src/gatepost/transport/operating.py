@@ -263,7 +263,7 @@ class Operating:
         if name == EVERY:
             queue, number = EVERY, EVERY
         if number != EVERY and not number.isdecimal():
-            raise NotFound(f"{name} is no message: write QUEUE\\NUMBER, or *\\NUMBER")
+            raise NotFound(f"{name} is no message: write QUEUE\\NUMBER, *\\NUMBER or QUEUE\\* (or / for \\)")
         count = 0
         for entry in self._named(queue or EVERY):
             for item in list(entry) if number == EVERY else [found for found in [entry.find(int(number))] if found]:

@@ -485,6 +485,21 @@ async def test_a_peer_that_brings_many_clients_is_not_one_source() -> None:
         assert (await again.say("XCLIENT ADDR=192.0.2.0"))[0].startswith("421 4.7.0")
 
 
+async def test_who_only_sends_after_the_last_answer_is_cut_off() -> None:
+    """What comes is dropped for a while, so that the answer can be read; but not without end."""
+    async with receiving() as stage:
+        client = await stage.client()
+        client.writer.write(b"NOOP\r\n" * 1000)
+
+        async def go_on() -> None:
+            for _ in range(40):
+                client.writer.write(b"x" * 1024 * 1024)
+                await client.writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await go_on()
+
+
 # --- passwords
 
 

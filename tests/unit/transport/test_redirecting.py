@@ -54,6 +54,7 @@ async def test_mail_is_redirected_to_another_hub_only(neighbour: tuple[HubStage,
             await stage.hub.operate("redirect", {"target": target})
     [queue] = [entry for entry in await stage.hub.operate("queues", {}) if entry["messages"]]
     assert queue["delivery_type"] == "SmartHostConnectorDelivery"
+    assert queue["last_error"] == f"127.0.61.9 [127.0.61.9]:{stage.outside_port}: Connection refused"
 
 
 async def test_what_is_frozen_is_not_redirected(neighbour: tuple[HubStage, Played]) -> None:
