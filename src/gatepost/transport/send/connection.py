@@ -26,6 +26,7 @@ MAX_EARLY = 64 * 1024
 """Octets that a server may say before we know that it is connected."""
 PROMPT_SECONDS = 0.25
 """A server that answers a content within this is given the next message's commands together with its end."""
+_INTOLERANT = (SessionFault.LOST, SessionFault.PROTOCOL)
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -264,6 +265,8 @@ class SmtpConnection(asyncio.Protocol):
             if said is not None:
                 said.begun = True
         if finished.broken is not None:
+            if said is not None and not said.finished and finished.broken.fault in _INTOLERANT and not self._leaving:
+                self._outbound.one_by_one(self)
             self._break(finished.broken)
         self._wake()
 

@@ -65,6 +65,8 @@ class SmtpSender(SmtpConnection):
         room = not extensions.max_messages or self.transactions + 2 <= extensions.max_messages
         if content is None or not (self.prompt and extensions.pipelining and room) or len(recipients) > most:
             return
+        if not self._outbound.takes_ahead(self):
+            return
         size = len(content)
         plan = make_plan(envelope, recipients, extensions, content, size, whole=True, verified=self.verified)
         if not (plan.refused or plan.chunked or plan.convert):
