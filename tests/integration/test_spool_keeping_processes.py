@@ -5,30 +5,32 @@ GATEPOST_SPOOL_KILLS=200 pytest tests/integration/test_spool_keeping_processes.p
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import apsw
 import pytest
-from spool_contract import read
+from spool_contract import envelope, read
 
-from gatepost.transport.shadow.ports import Role
+from gatepost.transport.ports import SpoolFull
+from gatepost.transport.shadow.ports import Kept, Role
 from gatepost.transport.spool.layout import Layout
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
+from gatepost.wire.shadow_messages import Discarded
 
 pytestmark = pytest.mark.integration
 
 KILLS = int(os.environ.get("GATEPOST_SPOOL_KILLS", "20"))
 DEADLINE_SECONDS = 60
+MB = 1024 * 1024
 QUEUE, SHADOW, NET, GONE = "queue", "shadow", "net", "gone"
 
 HUB = """
@@ -84,14 +86,6 @@ uvloop.run(main())
 """
 
 
-@pytest.fixture
-def scratch_disk() -> Iterator[Path]:
-    """A folder on a real disk where there is one: the temporary folder may be memory."""
-    folder = Path(tempfile.mkdtemp(prefix="gp-spool-", dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder)
-
-
 def said_until_killed(folder: Path, seed: int, seconds: float) -> list[str]:
     """Whole lines that the hub has said."""
     hub = subprocess.Popen(
@@ -143,10 +137,10 @@ async def check(folder: Path, where: dict[int, str], sender: dict[int, str], per
     large = 0
     for number, places in found.items():
         assert len(places) == 1, f"{number} is in {places}"
-        envelope = await spool.envelope(number)
-        seed, size = envelope.sender.partition("@")[0].split("-")
+        known = await spool.envelope(number)
+        seed, size = known.sender.partition("@")[0].split("-")
         assert await read(await spool.body(number)) == bytes([int(seed)]) * int(size)
-        assert sender.get(number, envelope.sender) == envelope.sender
+        assert sender.get(number, known.sender) == known.sender
         large += int(size) > 64 * 1024
     for number, place in where.items():
         now = found.get(number, [GONE])[0]
@@ -187,3 +181,47 @@ async def test_killed_while_messages_are_kept(scratch_disk: Path) -> None:
             sender.clear()
             shutil.rmtree(folder)
     assert moves > 20 * KILLS
+
+
+@pytest.mark.parametrize("size", [5000, 300_000])
+async def test_a_full_disk_refuses_copies_and_lets_go_of_them(tmpfs: Path, size: int) -> None:
+    """smtp-facts c.5 row 54, for shadows: what is known moves on, on the reserve's room."""
+    settings = SpoolSettings(reserve_bytes=2 * MB, min_free_bytes=1, recent_bytes=0)
+    spool = await DiskSpool.open(tmpfs / "spool", settings)
+    (tmpfs / "ballast").write_bytes(bytes(10 * MB))
+    numbers: list[int] = []
+    refused = 0
+
+    async def other_hub() -> None:
+        nonlocal refused
+        while refused < 30:
+            try:
+                writer = spool.writer(None)
+                writer.write(b"x" * size)
+                await writer.drain()
+                numbers.append(await spool.keep(writer, envelope(), Kept(0, Role.SHADOW, "t", "HUB-02", "ab", 9.0)))
+            except SpoolFull:
+                refused += 1
+                await asyncio.sleep(0.005)
+
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await asyncio.gather(*(other_hub() for _ in range(6)))
+    taken, gone, net = numbers[::3], numbers[1::3], numbers[2::3]
+    copy = Kept(0, Role.SAFETY_NET, "net", "", "", 8.0)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await asyncio.gather(
+            spool.note_discards("HUB-02", [Discarded(str(number)) for number in gone]),
+            spool.let_go([(number, "t") for number in gone]),
+            *(spool.take_back(number, envelope()) for number in taken),
+            *(spool.set_aside(number, envelope(), [copy]) for number in net),
+        )
+        assert not await spool.expire(8.0)
+    assert (spool.count, spool.kept_count) == (len(taken), 0)
+    for number in taken[::10]:
+        assert await read(await spool.body(number)) == b"x" * size
+    (tmpfs / "ballast").unlink()
+    await spool.close()
+    spool = await DiskSpool.open(tmpfs / "spool", settings)
+    assert (spool.count, spool.kept_count, spool.found.quarantined) == (len(taken), 0, ())
+    assert len((await spool.discards())["HUB-02"]) == len(gone)
+    await spool.close()
