@@ -57,8 +57,8 @@ class ShadowSpool(Protocol):
     def set_aside(self, number: int, envelope: Envelope, kept: Sequence[Kept]) -> Awaitable[None]:
         """A message of the queue is kept from now on, for each of `kept`, and is none of the queue any more.
 
-        Of one that is kept already, `kept` replaces what it was kept for. Of a message that is gone: nothing. The safety
-        net's copy is found by `Envelope.databases` and `delivered`.
+        Of one that is kept already, `kept` replaces what it was kept for. Of a message that is gone: nothing. A copy of
+        the safety net is found by `Envelope.databases` and `delivered`.
         """
 
     def take_back(self, number: int, envelope: Envelope) -> Awaitable[None]:
