@@ -57,8 +57,8 @@ class NotHeld(msgspec.Struct, tag=3, array_like=True, gc=False):
 
 class Discarded(msgspec.Struct, array_like=True, gc=False):
     """A discard event. `places` None: all recipients are settled, let the copy go; else: these are, keep it for the
-    others. `databases` are those that it was delivered to, `at` when (seconds since 1970). `late` are recipients of whose
-    delay the sender has been told: whoever takes over does not tell it again."""
+    others. `databases` are those that it was delivered to, `at` when (seconds since 1970). `late` are recipients of
+    whose delay the sender has been told: whoever takes over does not tell it again."""
 
     token: str
     places: list[int] | None = None

@@ -186,8 +186,10 @@ class Primary:
         whole: bool,
         at: float,
         databases: Sequence[str] = (),
+        late: Sequence[int] = (),
     ) -> list[Note]:
-        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here.
+        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here; of
+        those at `late` the sender has heard that they are late.
         `whole`: none is open any more; the message is forgotten here, and nobody watches it (`copies.close`)."""
         notes = []
         for watcher in watchers:
@@ -196,8 +198,8 @@ class Primary:
                 continue  # that copy is gone, or never was
             event = Discarded(watcher.token, None, list(databases), at)
             if not whole:
-                event.places = counted(watcher, places)
-                if not event.places:
+                event.places, event.late = counted(watcher, places), counted(watcher, late)
+                if not event.places and not event.late:
                     continue
             notes.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
             if whole:
