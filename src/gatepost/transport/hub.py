@@ -34,6 +34,7 @@ from gatepost.transport.configured import (
     connectors_of,
     hub_settings,
     intake_settings,
+    other_hub,
     ourselves,
     receiving_tls,
     sending_material,
@@ -44,7 +45,7 @@ from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dns import Resolver
 from gatepost.transport.intake import Intake
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
-from gatepost.transport.operating import VERBS, NotFound, Operating
+from gatepost.transport.operating import VERBS, Operating
 from gatepost.transport.quarantine import QUARANTINE_VERBS, Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
@@ -301,8 +302,8 @@ class Hub:
             return msgspec.to_builtins(self._selector.unhealthy(self._clock()))
         if verb == "forget":
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
-        if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
-            raise NotFound(f"there is no server {arguments.get('target')}")
+        if verb == "redirect":
+            arguments = arguments | {"target": other_hub(self._configuration, str(arguments.get("target")))}
         if verb in VERBS:
             performer: object = self._operating
         elif verb in QUARANTINE_VERBS:

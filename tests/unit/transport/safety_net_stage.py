@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -73,14 +73,13 @@ class Spool:
         assert self.aside.pop(number), "it is kept"
         await self.update(number, envelope)
 
-    async def let_go(self, kept: Sequence[tuple[int, str]]) -> None:
-        for number, key in kept:
-            self.aside[number] = [each for each in self.aside[number] if each.key != key]
-            if not self.aside[number]:
-                del self.aside[number], self.blobs[number]
-
-    async def kept(self, role: KeptRole) -> AsyncIterator[list[Kept]]:
-        yield [each for found in self.aside.values() for each in found if each.role is role]
+    async def safety_net_sums(self) -> list[tuple[str, int, int, float]]:
+        found = [each for kept in self.aside.values() for each in kept]
+        return [
+            (name, len(own), sum(bool(each.primary) for each in own), min(each.until for each in own))
+            for name in sorted({each.key for each in found})
+            for own in [[each for each in found if each.key == name]]
+        ]
 
     async def kept_since(self, database: str, since: float, until: float) -> list[Kept]:
         found = []

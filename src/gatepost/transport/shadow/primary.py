@@ -24,6 +24,9 @@ from gatepost.wire.shadow_messages import Discarded, Status
 Busy = Callable[[int], bool]
 """Whether a message is being sent just now."""
 
+_TOLD_AGAIN = frozenset({Status.OPEN, Status.LATER})
+"""It is sending the message just now, or does not know yet what it has."""
+
 
 class Primary:
     """One for a hub. `name` is the hub's. A watcher's `token` with its `server` names one copy of one message.
@@ -40,6 +43,8 @@ class Primary:
         self._moments = moments
         self._watching: dict[str, Watching] = {}
         self._loading = True
+        self._early: set[tuple[str, str]] = set()
+        """What others have finished of messages that are not yet loaded."""
         self._fence = Fence(name)
         self._several: set[int] = set()
         """Messages with more than one watcher; few are."""
@@ -76,11 +81,13 @@ class Primary:
                 discards.add(event, min(max(event.at, youngest), now))
 
     def load(self, number: int, watchers: Sequence[Watcher]) -> list[PrimaryStep]:
-        """A message of the spool with open recipients. Until `loaded` what we do not know is answered `OPEN`."""
+        """A message of the spool with open recipients. Until `loaded` what we do not know is answered `LATER`."""
         steps: list[PrimaryStep] = []
         live = []
         for watcher in watchers:
             event = self._of(watcher.server).discards.get(watcher.token)
+            if (watcher.server, watcher.token) in self._early:
+                return [Drop(number, watcher.server, watcher.token)]
             if event is None:
                 live.append(watcher)
             elif event.places is None:
@@ -107,6 +114,7 @@ class Primary:
     def loaded(self, now: float) -> None:
         """All of the spool is known: the time of fencing begins."""
         self._loading = False
+        self._early.clear()
         self._fence.begin(self._clock.look(now) + self._settings.shadow_fence_time)
 
     def waits(self, number: int) -> bool:
@@ -178,8 +186,10 @@ class Primary:
         whole: bool,
         at: float,
         databases: Sequence[str] = (),
+        late: Sequence[int] = (),
     ) -> list[Note]:
-        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here.
+        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here; of
+        those at `late` the sender has heard that they are late.
         `whole`: none is open any more; the message is forgotten here, and nobody watches it (`copies.close`)."""
         notes = []
         for watcher in watchers:
@@ -188,8 +198,8 @@ class Primary:
                 continue  # that copy is gone, or never was
             event = Discarded(watcher.token, None, list(databases), at)
             if not whole:
-                event.places = counted(watcher, places)
-                if not event.places:
+                event.places, event.late = counted(watcher, places), counted(watcher, late)
+                if not event.places and not event.late:
                     continue
             notes.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
             if whole:
@@ -268,7 +278,7 @@ class Primary:
         return discards.take(limit), gone
 
     def status(self, server: str, token: str) -> Status:
-        """`OPEN`, `DONE` or `UNKNOWN`; the hub puts the keeper's `HELD` before `UNKNOWN`."""
+        """`OPEN`, `DONE`, `LATER` or `UNKNOWN`; the keeper's `HELD` goes before the last two."""
         watching = self._watching.get(server)
         if watching is not None:
             if watching.discards.is_whole(token):
@@ -279,7 +289,7 @@ class Primary:
                 return Status.OPEN
             if any(token in numbers for numbers in self._lost):
                 return Status.OPEN
-        return Status.OPEN if self._loading else Status.UNKNOWN
+        return Status.LATER if self._loading else Status.UNKNOWN
 
     def told(self, server: str, identity: str, tokens: Sequence[str], busy: Busy) -> list[PrimaryStep]:
         """`TookOver`: carry the steps out, then answer each token's status."""
@@ -296,6 +306,8 @@ class Primary:
         watching = self._of(server)
         number = watching.number(token)
         if number is None:
+            if self._loading:
+                self._early.add((server, token))
             return []
         if busy(number):
             watching.finished[token] = number
@@ -335,10 +347,14 @@ class Primary:
         watching = self._of(question.server)
         steps: list[PrimaryStep] = []
         for token, status in zip(question.tokens, statuses, strict=True):
-            if question.took_over and status == Status.OPEN:
-                watching.to_tell[token] = None  # it is sending it: told again
+            if question.took_over and status in _TOLD_AGAIN:
+                watching.to_tell[token] = None
             number = watching.number(token)
             if number is None:
+                continue
+            if status == Status.LATER:
+                if not question.took_over:
+                    watching.to_ask[token] = None
                 continue
             if status == Status.OPEN:
                 steps += self._other_is_open(question, token, number, identity, busy)
@@ -368,7 +384,7 @@ class Primary:
                 too_old = steady - self._settings.shadow_message_auto_discard_interval
                 old += [(server, token) for token in watching.discards.older_than(too_old)]
             if watching.held and steady - watching.heard >= self._settings.shadow_resubmit_time_span:
-                self._lost += [dict(numbers) for numbers in watching.gone_silent()]
+                self._lost += watching.gone_silent()
             for token, number in list(watching.finished.items()):
                 if not busy(number):
                     del watching.finished[token]

@@ -18,7 +18,7 @@ from gatepost.activemanager.port import Loss
 from gatepost.organization.model import Organization
 from gatepost.transport.operating import EVERY, NotFound
 from gatepost.transport.shadow.boundary import boundary_hubs
-from gatepost.transport.shadow.ports import Channels, Role
+from gatepost.transport.shadow.ports import Channels
 from gatepost.transport.shadow.redelivery_requests import Request, name_of
 from gatepost.transport.shadow.safety_net import NetSpool, SafetyNet
 
@@ -114,20 +114,13 @@ class Redelivery:
     async def safety_net(self, database: str = EVERY) -> dict[str, Any]:
         """What is kept, by database: `messages`, `of_others` of those that are left to their primaries, `until` when
         the next one is let go of; and the `requests`, oldest first. Raises OSError."""
-        kept: dict[str, dict[str, Any]] = {}
-        async for batch in self._spool.kept(Role.SAFETY_NET):
-            for each in batch:
-                if database not in (EVERY, each.key):
-                    continue
-                entry = kept.setdefault(
-                    each.key, {"database": each.key, "messages": 0, "of_others": 0, "until": each.until}
-                )
-                entry["messages"] += 1
-                entry["of_others"] += bool(each.primary)
-                entry["until"] = min(entry["until"], each.until)
-            await asyncio.sleep(0)
+        kept = [
+            {"database": name, "messages": messages, "of_others": others, "until": until}
+            for name, messages, others, until in await self._spool.safety_net_sums()
+            if database in (EVERY, name)
+        ]
         requests = [_entry(each) for each in self._net.requests.all() if database in (EVERY, each.database)]
-        return {"kept": sorted(kept.values(), key=lambda entry: entry["database"]), "requests": requests}
+        return {"kept": kept, "requests": requests}
 
     async def safety_net_redeliver(self, database: str, since: float, until: float = 0.0) -> dict[str, Any]:
         """Have all hubs of the boundary deliver again what they have for a database, delivered between the two

@@ -1,6 +1,6 @@
 """What the transport keeps of its messages, with other hubs told (SPEC S1): the settler's `Redundancy`.
 
-    settler ─ keep ─► some recipients are open ─► update, and their progress to the watchers
+    settler ─ kept ─► some recipients are open ─► update, and their progress to the watchers
                   └─► none is ─► discard events ─► set aside: shadows, safety net
                                                └─► removed
 
@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
-
-from structlog.typing import FilteringBoundLogger
 
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.dispatch import settling
@@ -36,9 +34,6 @@ class KeepingSpool(Spool, ShadowSpool, Protocol):
     kept_count: int
     """Messages that are kept and not queued."""
 
-    async def expire(self, now: float) -> int:
-        """Let go of some of the safety net's copies whose time is over; more than 0: there may be more."""
-
 
 class Redundancy:
     """Keeps messages in place of the spool. `clock` answers seconds since 1970."""
@@ -49,15 +44,13 @@ class Redundancy:
         primary: Primary,
         keeper: Keeper,
         clock: Callable[[], float],
-        log: FilteringBoundLogger,
     ) -> None:
         self._spool = spool
         self._primary = primary
         self._keeper = keeper
         self._clock = clock
-        self._log = log
         self._told: dict[int, int] = {}
-        """Of messages with several recipients that others watch: how many are known to be settled."""
+        """Of messages that others watch: how much of them has been told, recipients that are settled or late."""
         self._pending: set[asyncio.Future[None]] = set()
         self.ended: Callable[[int], None] = lambda _number: None
         """Told of each message that has no open recipient any more."""
@@ -91,17 +84,12 @@ class Redundancy:
             for token, found in places.items():
                 copies.hand_on(envelope, found, primary.server, primary.identity, token, self._clock())
 
-    def keep(self, number: int, envelope: Envelope) -> None:
-        """See `settler.Redundancy`."""
-        self._later(self.kept(number, envelope), number)
-
-    def keep_anew(self, number: int, envelope: Envelope) -> None:
-        """As `keep`; what is settled of it is told to its watchers though others have heard it before."""
+    def anew(self, number: int) -> None:
+        """What is settled of a message is told to its watchers once more, though others have heard it before."""
         self._told.pop(number, None)
-        self.keep(number, envelope)
 
     def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
-        """As `keep`, until it is on disk."""
+        """See `settler.Redundancy`."""
         for shadow in envelope.shadows:
             if self._keeper.number(shadow.primary, shadow.token) is None:
                 until = self._keeper.until(self._clock())
@@ -112,7 +100,7 @@ class Redundancy:
             return self._end(number, envelope)
         if envelope.shadows:
             self.in_queue.add(number)
-        if envelope.watchers and len(envelope.recipients) > 1:
+        if envelope.watchers and (len(envelope.recipients) > 1 or envelope.recipients[0].delay_told):
             self._tell_progress(number, envelope)
         return self._spool.update(number, envelope)
 
@@ -165,19 +153,11 @@ class Redundancy:
 
     def _tell_progress(self, number: int, envelope: Envelope) -> None:
         settled = [place for place, each in enumerate(envelope.recipients) if each.state not in settling.OPEN]
-        if len(settled) > self._told.get(number, 0):
-            self._told[number] = len(settled)
-            self.note(self._primary.settled(number, envelope.watchers, settled, whole=False, at=self._clock()))
-
-    def _later(self, work: Awaitable[None], number: int) -> None:
-        future = asyncio.ensure_future(work)
-
-        def done(ended: asyncio.Future[None]) -> None:
-            if not ended.cancelled() and (fault := ended.exception()) is not None:
-                self._log.error("message.not_kept", message=number, reason=str(fault))
-
-        self._pend(future)
-        future.add_done_callback(done)
+        late = [place for place, each in enumerate(envelope.recipients) if each.delay_told]
+        if len(settled) + len(late) > self._told.get(number, 0):
+            self._told[number] = len(settled) + len(late)
+            at = self._clock()
+            self.note(self._primary.settled(number, envelope.watchers, settled, whole=False, at=at, late=late))
 
     def _pend(self, future: asyncio.Future[None]) -> None:
         self._pending.add(future)

@@ -77,7 +77,7 @@ class ShadowService:
         self.keeper = Keeper(name, config, settler.settings.message_expiration, now, moments)
         self._partners = Partners(organization, name)
         self.tokens = Tokens(own.identity)
-        self.redundancy = Redundancy(spool, self.primary, self.keeper, clock, log)
+        self.redundancy = Redundancy(spool, self.primary, self.keeper, clock)
         self.protector = Protector(
             spool,
             settler.hands,
@@ -85,7 +85,7 @@ class ShadowService:
             self.primary,
             self.tokens,
             moments,
-            self.redundancy.keep_anew,
+            self._keep_anew,
             self.redundancy.note,
             clock,
             log,
@@ -190,6 +190,10 @@ class ShadowService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.redundancy.durable()
 
+    def _keep_anew(self, number: int, envelope: Envelope) -> None:
+        self.redundancy.anew(number)
+        self._settler.keep(number, envelope)
+
     # What goes on
 
     def tick(self, now: float) -> None:
@@ -245,6 +249,7 @@ class ShadowService:
         for _ in range(ROUNDS):
             events, more = await channel.ask()
             now = self._clock()
+            self._heard(server, channel.identity, moment)
             steps: list[KeeperStep] = []
             others: list[PrimaryStep] = []
             for event in events:
@@ -253,16 +258,23 @@ class ShadowService:
                     steps.append(step)
                 elif event.places is None:
                     others += self.primary.finished(server, event.token, self.carrying.is_busy)
+                else:
+                    others += self.primary.progressed(server, event)
             await self.carrying.primary(others)
             await self.carrying.keeper(steps)
-            self.primary.heard(server, channel.identity, moment, now)
-            self.keeper.heard(server, channel.identity, moment, now)
             if not more:
                 return False
             moment = self._moments.next()
         return True
 
     async def _ask_questions(self, server: str, channel: Channel) -> None:
+        """What its part is in copies of both kinds."""
+        question, expired = self.keeper.questions(server, self._clock(), QUESTION_TOKENS)
+        await self.carrying.keeper(expired)
+        if question is not None:
+            statuses = await channel.statuses(question.tokens)
+            self._heard(server, channel.identity, question.moment)
+            await self.carrying.keeper(self.keeper.answered(question, channel.identity, statuses))
         for _ in range(ROUNDS):
             question = self.primary.questions(server, QUESTION_TOKENS)
             if question is None:
@@ -272,13 +284,16 @@ class ShadowService:
             except BaseException:
                 self.primary.unanswered(question)
                 raise
-            steps = self.primary.answered(question, channel.identity, statuses, self.carrying.is_busy)
-            await self.carrying.primary(steps)
-        asked, expired = self.keeper.questions(server, self._clock(), QUESTION_TOKENS)
-        await self.carrying.keeper(expired)
-        if asked is not None:
-            statuses = await channel.statuses(asked.tokens)
-            await self.carrying.keeper(self.keeper.answered(asked, channel.identity, statuses))
+            self._heard(server, channel.identity, question.moment)
+            is_busy = self.carrying.is_busy
+            await self.carrying.primary(self.primary.answered(question, channel.identity, statuses, is_busy))
+            if question.took_over:
+                break  # what is being sent there is told again later
+
+    def _heard(self, server: str, identity: str, moment: int) -> None:
+        now = self._clock()
+        self.primary.heard(server, identity, moment, now)
+        self.keeper.heard(server, identity, moment, now)
 
     def _carry(self, steps: list[KeeperStep]) -> None:
         self._start(self.carrying.keeper(steps), "let copies go")
