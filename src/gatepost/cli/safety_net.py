@@ -40,6 +40,8 @@ def list_(database: str, as_json: bool, everyone: bool, server: str, config: str
 
 
 def _print(found: dict[str, Any]) -> None:
+    if not found["kept"]:
+        click.echo("nothing is kept: mail stays for a while that went to databases with several copies")
     for entry in found["kept"]:
         others = f", of those other hubs deliver again: {entry['of_others']}" if entry["of_others"] else ""
         until = moment(entry["until"])
