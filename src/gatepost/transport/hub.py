@@ -263,6 +263,7 @@ class Hub:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self.shadow.protector.hurry()
         await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
         await self._rerouting.end()
         await self.shadow.end()
