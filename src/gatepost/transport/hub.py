@@ -196,6 +196,7 @@ class Hub:
         self._ahead = 0.0
         """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
+        self._quarantine.forgotten = self.shadow.redundancy.dropped
         self._known_at = 0.0
         self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -208,7 +209,8 @@ class Hub:
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
         await self._remembered.load()
-        await self.shadow.load()
+        faulty = await self._spool.quarantined()
+        await self.shadow.load([(found.number, found.envelope) for found in faulty if found.envelope is not None])
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
@@ -262,6 +264,7 @@ class Hub:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self.shadow.protector.hurry()
         await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
         await self._rerouting.end()
         await self.shadow.end()

@@ -159,7 +159,8 @@ class NetStage:
 
     # The test's
 
-    async def start(self) -> None:
+    async def start(self, *queued: int) -> None:
+        """`queued` are messages of the last run."""
         parts: Any = self
         log = cast(Any, self.log)
         hands = Hands(cast(Any, self.spool))
@@ -169,6 +170,9 @@ class NetStage:
         self.redelivery = Redelivery(self.name, self.net, spool, parts, lambda: self.now, log)
         self.redelivery.configure(self.organization)
         await self.redelivery.load()
+        for number in queued:
+            self.net.found(number, await self.spool.envelope(number))
+        self.net.loaded()
 
     async def stop(self) -> None:
         await self.redelivery.end()

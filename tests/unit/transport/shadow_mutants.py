@@ -185,6 +185,15 @@ def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
     yield copies, "copy_of", copy_of
 
 
+def who_is_starting_claims_what_it_does_not_know_yet() -> Iterator[Change]:
+    def status(self: Primary, server: str, token: str) -> Status:
+        found = real(self, server, token)
+        return Status.OPEN if found is Status.LATER else found
+
+    real = Primary.status
+    yield Primary, "status", status
+
+
 def copies_expire_by_the_wall_clock() -> Iterator[Change]:
     yield Keeper, "until", lambda self, now: now + self._settings.safety_net_hold_time + self._expiration
 
@@ -211,6 +220,7 @@ MUTANTS = [
     no_primary_is_ever_held_dead,
     a_taken_over_message_is_said_to_be_held,
     a_copy_made_anew_covers_nothing,
+    who_is_starting_claims_what_it_does_not_know_yet,
     copies_expire_by_the_wall_clock,
 ]
 

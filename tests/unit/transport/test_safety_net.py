@@ -146,8 +146,7 @@ async def test_a_second_database_of_the_same_message_while_it_waits(stage: NetSt
     await stage.net.redeliver("r1", "DB01", EARLY, LATE)
     await stage.done("r1")
     await stage.stop()
-    await stage.start()
-    stage.net.found(1, envelope(stage, 1))
+    await stage.start(1)
     await stage.net.redeliver("r2", "DB02", EARLY, LATE)
     await stage.done("r2")
     assert stage.queued == [(1, (ANNA,)), (1, (CARL,))]

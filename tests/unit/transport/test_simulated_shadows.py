@@ -7,6 +7,7 @@ it with a trace: `shadow_simulation.py`.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import shadow_mutants as mutants
@@ -15,7 +16,7 @@ from shadow_simulation import Schedule, Sending, Trouble, play, run_plan
 
 SHOWN_BY = {
     mutants.copy_held_before_it_is_on_disk: 546,
-    mutants.handed_on_before_it_is_on_disk: 202,
+    mutants.handed_on_before_it_is_on_disk: 37,
     mutants.copy_in_doubt_counts_as_held: 106,
     mutants.no_fencing: 12,
     mutants.what_a_watcher_took_over_is_sent_all_the_same: 12,
@@ -31,6 +32,7 @@ SHOWN_BY = {
     mutants.no_primary_is_ever_held_dead: 0,
     mutants.a_taken_over_message_is_said_to_be_held: 0,
     mutants.a_copy_made_anew_covers_nothing: 0,
+    mutants.who_is_starting_claims_what_it_does_not_know_yet: 502,
     mutants.copies_expire_by_the_wall_clock: 28,
 }
 """Each broken rule with a schedule that shows it. Another seed, when a schedule has become another: run
@@ -82,7 +84,7 @@ def test_clocks_that_are_set_change_nothing() -> None:
     assert not any(name.startswith("taken over") for name in outcome.seen)
 
 
-# Schedules that found faults of the rules
+# Schedules that found faults of the rules; with other delays as well, for what is on disk when a hub dies is chance
 
 
 def test_a_hub_that_died_between_its_event_and_its_shadow_leaves_no_message_on_one_disk() -> None:
@@ -102,6 +104,7 @@ def test_a_hub_that_died_between_its_event_and_its_shadow_leaves_no_message_on_o
         ),
         4,
     )  # fmt: skip
-    assert run_plan(plan).wrong == []
+    plans = [replace(plan, seed=seed) for seed in range(60)]
+    assert [run_plan(each).wrong for each in plans] == [[]] * len(plans)
     with broken(mutants.who_handed_a_message_on_is_believed_to_keep_it):
-        assert run_plan(plan).wrong
+        assert any(run_plan(each).wrong for each in plans)

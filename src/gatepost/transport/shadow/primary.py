@@ -18,14 +18,12 @@ from gatepost.transport.shadow.copies import counted
 from gatepost.transport.shadow.decisions import Drop, Follow, GoOn, Note, PrimaryStep, Question, Settle, Unwatch
 from gatepost.transport.shadow.fencing import Fence
 from gatepost.transport.shadow.steady import GRACE_SECONDS, Moments, Steady
+from gatepost.transport.shadow.unprotected import Unprotected
 from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
 Busy = Callable[[int], bool]
 """Whether a message is being sent just now."""
-
-_TOLD_AGAIN = frozenset({Status.OPEN, Status.LATER})
-"""It is sending the message just now, or does not know yet what it has."""
 
 
 class Primary:
@@ -50,9 +48,7 @@ class Primary:
         """Messages with more than one watcher; few are."""
         self._offers: dict[str, tuple[Watcher, ...]] = {}
         """By token of the copy that is being made: the other watchers, who are not needed when it is there."""
-        self._need: dict[int, None] = {}
-        self._lost: list[dict[str, int]] = []
-        """Copies that are gone, whose messages are to go to `_need` by and by: they may be a million."""
+        self._need = Unprotected()
 
     def configure(self, settings: TransportConfig, servers: Iterable[str]) -> list[tuple[str, str]]:
         """Other settings, and the hubs that the organization has now. Copies at others are gone, and so are events for
@@ -65,7 +61,7 @@ class Primary:
             dropped += [(server, token) for token in watching.discards.clear()]
             for numbers in (*(held.numbers for held in watching.held.values()), watching.unsure):
                 for number in numbers.values():
-                    self._need[number] = None
+                    self._need.add(number)
                     self._fence.remove(number)
         return dropped
 
@@ -108,7 +104,7 @@ class Primary:
             if len(live) > 1:
                 self._several.add(number)
         else:
-            self._need[number] = None
+            self._need.add(number)
         return steps
 
     def loaded(self, now: float) -> None:
@@ -135,7 +131,7 @@ class Primary:
                 watching.unsure[watcher.token] = number
                 self._offers[watcher.token] = ()
         if not watchers:
-            self._need[number] = None
+            self._need.add(number)
         elif len(watchers) > 1:
             self._several.add(number)
 
@@ -145,7 +141,7 @@ class Primary:
         *others, last = watchers
         self._of(last.server).unsure[last.token] = number
         self._offers[last.token] = tuple(others)
-        self._need.pop(number, None)
+        self._need.remove(number)
         if others:
             self._several.add(number)
 
@@ -159,7 +155,7 @@ class Primary:
             return []  # settled meanwhile: an event says so
         if identity != watching.identity and moment < watching.seen:
             self.not_held(number, server, token)  # that disk is gone already
-            self._need[number] = None
+            self._need.add(number)
             return []
         watching.hold(token, number, identity, self._moments.last)
         return self._release(number, others)
@@ -205,7 +201,7 @@ class Primary:
             if whole:
                 watching.forget(watcher.token)
         if whole:
-            self._need.pop(number, None)
+            self._need.remove(number)
             self._fence.remove(number)
             self._several.discard(number)
         return notes
@@ -224,34 +220,23 @@ class Primary:
         watching = self._of(server)
         watching.unsure[token] = number
         watching.to_tell[token] = None
-        self._need[number] = None
+        self._need.add(number)
         if len(watchers) > 1:
             self._several.add(number)
 
     def unprotected(self, limit: int) -> list[int]:
         """Messages that no other hub keeps a shadow of; each is handed out once, until `still_unprotected`. Some of
         them may have left the queue."""
-        while self._lost and len(self._need) < limit:
-            numbers = self._lost[-1]
-            if numbers:
-                self._need[numbers.popitem()[1]] = None
-            else:
-                self._lost.pop()
-        if not self._settings.shadow_redundancy_enabled:
-            return []
-        found: list[int] = []
-        while self._need and len(found) < limit:
-            found.append(self._need.popitem()[0])
-        return found
+        return self._need.take(limit) if self._settings.shadow_redundancy_enabled else []
 
     @property
     def unprotected_count(self) -> int:
-        """How many messages no other hub keeps a shadow of."""
-        return len(self._need) + sum(map(len, self._lost))
+        """Messages that wait for `unprotected`; some of them may have left the queue."""
+        return len(self._need)
 
     def still_unprotected(self, number: int) -> None:
         """No copy could be made now."""
-        self._need[number] = None
+        self._need.add(number)
 
     # Other hubs
 
@@ -259,17 +244,8 @@ class Primary:
         """It has answered or asked. `moment`: of the question, or of the beginning of the connection."""
         watching = self._of(server)
         watching.heard = self._clock.look(now)
-        if moment < watching.seen:
-            return
-        watching.seen = moment
-        watching.identity = identity
-        for other in [i for i, held in watching.held.items() if i != identity and held.latest < moment]:
-            numbers = watching.held.pop(other).numbers
-            if other:
-                self._lost.append(numbers)
-            else:  # it was never known on which disk they are
-                watching.unsure.update(numbers)
-                watching.to_ask.update(dict.fromkeys(numbers))
+        for numbers in watching.see(identity, moment):
+            self._need.lose(numbers)
 
     def ask(self, server: str, acknowledged: Sequence[str], limit: int) -> tuple[list[Discarded], list[str]]:
         """Discard events for that hub, oldest first, at most `limit`; and the tokens that may be forgotten on disk."""
@@ -287,7 +263,7 @@ class Primary:
             if number is not None:
                 self._fence.said_open(number, server, token)
                 return Status.OPEN
-            if any(token in numbers for numbers in self._lost):
+            if self._need.has_lost(token):
                 return Status.OPEN
         return Status.LATER if self._loading else Status.UNKNOWN
 
@@ -337,24 +313,19 @@ class Primary:
     def unanswered(self, question: Question) -> None:
         """The channel was lost: it is asked again."""
         watching = self._of(question.server)
-        if question.took_over:
-            watching.to_tell.update(dict.fromkeys(question.tokens))
-        else:
-            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if watching.number(t) is not None))
+        for token in question.tokens:
+            watching.again(token, question.took_over)
 
     def answered(self, question: Question, identity: str, statuses: Sequence[int], busy: Busy) -> list[PrimaryStep]:
         """What its answer means."""
         watching = self._of(question.server)
         steps: list[PrimaryStep] = []
         for token, status in zip(question.tokens, statuses, strict=True):
-            if question.took_over and status in _TOLD_AGAIN:
-                watching.to_tell[token] = None
+            if status == Status.LATER or (question.took_over and status == Status.OPEN):
+                watching.again(token, question.took_over)  # it cannot say yet, or is sending the message just now
+                continue
             number = watching.number(token)
             if number is None:
-                continue
-            if status == Status.LATER:
-                if not question.took_over:
-                    watching.to_ask[token] = None
                 continue
             if status == Status.OPEN:
                 steps += self._other_is_open(question, token, number, identity, busy)
@@ -363,13 +334,13 @@ class Primary:
             elif status == Status.HELD:
                 watching.hold(token, number, identity, self._moments.last)
                 if number in self._several:
-                    self._need[number] = None  # one copy of all of it, in the place of several
+                    self._need.add(number)  # one copy of all of it, in the place of several
                 else:
-                    self._need.pop(number, None)
+                    self._need.remove(number)
                 steps += self._answered_for(number)
             else:
                 watching.forget(token)
-                self._need[number] = None
+                self._need.add(number)
                 steps += self._answered_for(number)
         return steps
 
@@ -384,7 +355,8 @@ class Primary:
                 too_old = steady - self._settings.shadow_message_auto_discard_interval
                 old += [(server, token) for token in watching.discards.older_than(too_old)]
             if watching.held and steady - watching.heard >= self._settings.shadow_resubmit_time_span:
-                self._lost += watching.gone_silent()
+                for numbers in watching.gone_silent():
+                    self._need.lose(numbers)
             for token, number in list(watching.finished.items()):
                 if not busy(number):
                     del watching.finished[token]
@@ -418,8 +390,6 @@ class Primary:
         self, question: Question, token: str, number: int, identity: str, busy: Busy
     ) -> list[PrimaryStep]:
         watching = self._of(question.server)
-        if question.took_over:
-            return []  # it is told again, until it gives way or has finished
         if self._fence.stands_firm(question.server, token):
             watching.to_ask[token] = None  # and says so when it is asked again
             return self._answered_for(number)

@@ -104,6 +104,12 @@ class Redundancy:
             self._tell_progress(number, envelope)
         return self._spool.update(number, envelope)
 
+    def dropped(self, number: int, envelope: Envelope) -> None:
+        """An operator has removed a message that was put aside for a fault."""
+        if envelope.watchers:
+            places = range(len(envelope.recipients))
+            self.note(self._primary.settled(number, envelope.watchers, places, whole=True, at=self._clock()))
+
     def note(self, steps: Iterable[PrimaryStep]) -> None:
         """Have the discard events among them on disk."""
         by_server: dict[str, list[Discarded]] = {}

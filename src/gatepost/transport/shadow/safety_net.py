@@ -83,6 +83,7 @@ class SafetyNet:
         self._forgetting: asyncio.Task[None] | None = None
         self._forgot_at = float("-inf")
         self._pausing = False
+        self._queue_known = asyncio.Event()
         self._turn = asyncio.Lock()
         """One message is taken up at a time, whatever the number of requests."""
         self.redelivered = 0
@@ -106,6 +107,10 @@ class SafetyNet:
         """A message of the queue at the start."""
         if envelope.quiet and envelope.databases:
             self._again[number] = None
+
+    def loaded(self) -> None:
+        """All messages of the queue are known: what was asked for may begin."""
+        self._queue_known.set()
 
     def tick(self, now: float) -> None:
         """Every second: forget requests that are too old, now and then."""
@@ -165,6 +170,7 @@ class SafetyNet:
         task.add_done_callback(lambda _: self._under_way.pop(request.request, None))
 
     async def _carry_out(self, request: Request) -> None:
+        await self._queue_known.wait()
         await asyncio.sleep(max(0.0, request.until - self._clock()))
         while True:
             try:
