@@ -46,6 +46,15 @@ async def test_what_was_delivered_in_the_interval_is_queued_again(stage: NetStag
     assert set(stage.spool.aside) == {2, 3}
 
 
+async def test_a_long_interval_is_read_in_slices_and_none_is_left_out(stage: NetStage) -> None:
+    times = [NOW - HOLD + 10, NOW - 900, NOW - 600, NOW - 599.999, NOW - 300, NOW]
+    for number, at in enumerate(times, 1):
+        stage.keep(number, ANNA, at=at)
+    assert await stage.net.redeliver("r1", "DB01", 0.0, LATE) == len(times)
+    await stage.done()
+    assert sorted(number for number, _ in stage.queued) == list(range(1, len(times) + 1))
+
+
 async def test_nobody_is_told_of_it_and_its_time_begins_anew(stage: NetStage) -> None:
     """All reports are suppressed; a message of two days ago does not expire before it is delivered."""
     stage.keep(1, ANNA)

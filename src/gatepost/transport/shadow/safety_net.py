@@ -13,7 +13,8 @@ kept after its second delivery is of a later time: so a request that is begun ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from math import nextafter
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -40,6 +41,8 @@ PRESSURE_SECONDS = 2.0
 """Until back pressure is looked at again."""
 FORGET_SECONDS = 600.0
 """Between two looks for requests that are too old."""
+SLICE_SECONDS = 300.0
+"""Of the interval of a request: what was delivered in it is read at once."""
 LATEST_SECONDS = 10.0
 """The end of what is asked for lies so far ahead at most: who asks may have another clock."""
 REACH_SECONDS = 30.0
@@ -146,7 +149,8 @@ class SafetyNet:
             return None
         now = self._clock()
         request = Request(name, database, since, min(until, now + LATEST_SECONDS), now)
-        request.found = sum(not kept.primary for kept in await self._spool.kept_since(database, since, until))
+        async for kept in self._kept(request):
+            request.found += sum(not each.primary for each in kept)
         known = self.requests.get(name)  # somebody else may have asked meanwhile
         if known is not None:
             return known
@@ -187,22 +191,28 @@ class SafetyNet:
 
     async def _once(self, request: Request) -> bool:
         """Take up what can be taken up now; whether that was all. Raises OSError, `DirectoryUnavailable`."""
-        ours: list[Kept] = []
-        others: dict[tuple[str, str], list[Kept]] = {}
-        for kept in await self._spool.kept_since(request.database, request.since, request.until):
-            if kept.primary:
-                others.setdefault((kept.primary, kept.identity), []).append(kept)
-            else:
-                ours.append(kept)
-        await self._take_up(request, (kept.number for kept in ours))
+        others: set[tuple[str, str]] = set()
+        async for kept in self._kept(request):
+            others |= {(each.primary, each.identity) for each in kept if each.primary}
+            await self._take_up(request, (each.number for each in kept if not each.primary))
         await self._take_up(request, list(self._again), queued=True)
-        left = False
-        for (primary, identity), found in others.items():
-            answers = await self._answers_for(request, primary, identity)
-            if answers is False:
-                await self._take_up(request, (kept.number for kept in found))
-            left = left or answers is None
-        return not left
+        answers = {other: await self._answers_for(request, *other) for other in sorted(others)}
+        gone = {other for other, answer in answers.items() if answer is False}
+        if gone:
+            async for kept in self._kept(request):
+                await self._take_up(request, (e.number for e in kept if (e.primary, e.identity) in gone))
+        return None not in answers.values()
+
+    async def _kept(self, request: Request) -> AsyncIterator[list[Kept]]:
+        """What is kept for it, by slices of time: at no moment all that a database has got in days. Raises OSError."""
+        longest = self._organization.transport_config.safety_net_hold_time + SLICE_SECONDS
+        at = max(request.since, request.asked - longest)
+        while at <= request.until:
+            end = at + SLICE_SECONDS
+            found = await self._spool.kept_since(request.database, at, min(request.until, nextafter(end, at)))
+            if found:
+                yield found
+            at = end
 
     async def _answers_for(self, request: Request, primary: str, identity: str) -> bool | None:
         """Whether the primary of a shadow delivers it again itself; None while that cannot be said."""
