@@ -192,6 +192,9 @@ class NetStage:
         envelope = msgspec.msgpack.decode(self.spool.blobs[number], type=Envelope)
         for recipient in envelope.recipients:
             recipient.state = DELIVERED
+            database = self.mailboxes[recipient.address]
+            if database not in envelope.databases:
+                envelope.databases.append(database)
         envelope.delivered = self.now
         self.spool.blobs[number] = msgspec.msgpack.encode(envelope)
         self.spool.aside[number] = [

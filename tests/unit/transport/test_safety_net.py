@@ -12,7 +12,7 @@ from safety_net_stage import HOLD, NOW, NetStage, organization, quick
 
 from gatepost.activemanager.port import Loss
 from gatepost.balancing.back_pressure import Pressure
-from gatepost.transport.message import Envelope
+from gatepost.transport.message import Envelope, Notify
 from gatepost.transport.operating import NotFound
 from gatepost.transport.shadow import redelivery, safety_net
 from gatepost.transport.shadow.boundary import boundary_hubs, boundary_sites
@@ -62,6 +62,7 @@ async def test_nobody_is_told_of_it_and_its_time_begins_anew(stage: NetStage) ->
     await stage.done()
     found = envelope(stage, 1)
     assert found.quiet
+    assert found.recipients[0].notify == Notify.NEVER, "the hub of another site is told so, too"
     assert found.unprotected
     assert found.expires == NOW + 86400.0
     assert found.sender == "anna@example.com", "the original envelope"
@@ -159,6 +160,25 @@ async def test_a_second_database_of_the_same_message_while_it_waits(stage: NetSt
     await stage.net.redeliver("r2", "DB02", EARLY, LATE)
     await stage.done("r2")
     assert stage.queued == [(1, (ANNA,)), (1, (CARL,))]
+
+
+async def test_two_requests_at_a_time_share_their_messages(stage: NetStage) -> None:
+    """What one has taken up meanwhile the other finds in the queue, not in the net."""
+    for number in (1, 2, 3):
+        stage.keep(number, ANNA, CARL)
+    await stage.net.redeliver("r1", "DB01", EARLY, LATE)
+    await stage.net.redeliver("r2", "DB02", EARLY, LATE)
+    await stage.done("r1")
+    await stage.done("r2")
+    assert sorted(stage.queued) == sorted((number, (who,)) for number in (1, 2, 3) for who in (ANNA, CARL))
+
+
+async def test_what_a_hub_of_another_site_delivers_is_in_the_net_there(stage: NetStage) -> None:
+    """It left by a hub that is its primary then: here it was not delivered to the database a second time."""
+    stage.keep(1, ANNA)
+    await stage.net.redeliver("r1", "DB01", EARLY, LATE)
+    await stage.done()
+    assert envelope(stage, 1).databases == []
 
 
 # The boundary, and who has it twice

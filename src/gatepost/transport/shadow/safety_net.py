@@ -26,7 +26,7 @@ from gatepost.organization.model import Organization
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
-from gatepost.transport.message import Envelope, RecipientState
+from gatepost.transport.message import Envelope, Notify, RecipientState
 from gatepost.transport.recipients import Recipients
 from gatepost.transport.shadow.boundary import boundary_sites
 from gatepost.transport.shadow.ports import Channels, Kept
@@ -270,7 +270,8 @@ class SafetyNet:
             for place in places:
                 recipient = envelope.recipients[place]
                 recipient.state, recipient.reply, recipient.server = RecipientState.WAITING, "", ""
-                recipient.attempts = 0
+                recipient.attempts, recipient.notify = 0, Notify.NEVER  # so that the next hub is quiet as well
+            envelope.databases.remove(request.database)  # until it has been delivered there once more
             if queued:
                 await self._spool.update(number, envelope)
             else:
@@ -279,7 +280,7 @@ class SafetyNet:
                 envelope.expires = self._clock() + self._expiration
                 await self._spool.take_back(number, envelope)
                 self.taken_up(number, envelope)
-            if len(envelope.databases) > 1:
+            if envelope.databases:
                 self._again[number] = None
             self._log.info(
                 "safety_net.resubmitted", event_id="RESUBMIT", source="SAFETYNET", message=number,
