@@ -352,3 +352,30 @@ async def test_a_refused_message_leaves_no_shadow(tmp_path: Path) -> None:
         await stage.outside.start()
         await stage.until(lambda: stage.taken() == ["good"])
         assert stage.outside.received[0].content.startswith(b"X-Looked-At: yes\r\n")
+
+
+async def test_who_holds_the_copy_is_on_our_disk_though_another_was_asked_first(tmp_path: Path) -> None:
+    """The first partner has refused, and the second has the copy, before our own disk has the message."""
+    async with shadow_hubs(tmp_path, 3) as stage:
+        await stage.outside.stop()
+        refuse(stage[2])
+        spool = stage[1].running._spool
+        commit = spool.commit
+
+        def slow(*arguments: Any) -> Awaitable[int]:
+            begun = asyncio.ensure_future(commit(*arguments))
+
+            async def late() -> int:
+                number = await begun
+                await stage.until(lambda: stage[3].count("shadow_held") == held)
+                return number
+
+            return late()
+
+        spool.commit = slow  # type: ignore[method-assign]
+        for number in range(2):  # they take turns
+            held = number + 1
+            await stage[1].send("a@example.net", "c@example.org", subject=f"m{number}")
+        await stage.outside.start()
+        await stage.until(lambda: len(stage.taken()) == 2)
+        await stage.until(lambda: not stage[3].count("shadow_held"))

@@ -117,6 +117,7 @@ class Protector:
         self._is_lacking = False
         protection = Protection(envelope, content, partners)
         self._next(protection)
+        protection.on_disk = envelope.watchers
         self._under_way.add(protection)
         if content is not None:
             self._start(protection)
@@ -130,7 +131,7 @@ class Protector:
             return
         if len(protection.tried) > 1:
             self._primary.offered(number, protection.tried)
-        if not (protection.is_held and len(protection.tried) == 1):
+        if not protection.is_held or envelope.watchers != protection.on_disk:
             protection.is_adopted = True
             self._hands.adopt(number, envelope)
         self._open[number] = protection
@@ -229,7 +230,7 @@ class Protector:
                 return False
             protection = Protection(envelope, None, partners)
             self._next(protection)
-            self._keep(number, envelope)
+            self._write(number, protection)
             self._primary.offered(number, envelope.watchers)
             self._open[number] = protection
             protection.number.set_result(number)
@@ -293,7 +294,7 @@ class Protector:
                 return
             self._next(protection)
             if protection.number.done():  # it is on disk before the copy is: after a crash that hub is asked
-                self._keep(protection.number.result(), protection.envelope)
+                self._write(protection.number.result(), protection)
                 self._primary.offered(protection.number.result(), protection.envelope.watchers)
 
     def _finish(self, number: int, protection: Protection) -> None:
@@ -303,7 +304,6 @@ class Protector:
             self._dismiss(protection)
             return
         steps: list[PrimaryStep] = []
-        before = [watcher.token for watcher in envelope.watchers]
         envelope.watchers = [*protection.before, *tried]
         if protection.is_held:
             holder = tried[-1]
@@ -317,11 +317,14 @@ class Protector:
                 copies.unwatch(envelope, step.tokens)
         # Recipients that were settled meanwhile were told to who had no copy yet: `keep` tells them once more.
         is_late = protection.is_held and count_finished(envelope) != protection.finished
-        has_changed = before != [watcher.token for watcher in envelope.watchers]
-        if has_changed or envelope.unprotected is protection.is_held or is_late:
+        if envelope.watchers != protection.on_disk or envelope.unprotected is protection.is_held or is_late:
             envelope.unprotected = not protection.is_held
-            self._keep(number, envelope)
+            self._write(number, protection)
         self._note(steps)
+
+    def _write(self, number: int, protection: Protection) -> None:
+        protection.on_disk = protection.envelope.watchers
+        self._keep(number, protection.envelope)
 
     def _dismiss(self, protection: Protection) -> None:
         """The message is settled, or was not taken: who may have got a copy, even after that was told, is told."""

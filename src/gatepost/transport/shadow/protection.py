@@ -14,7 +14,7 @@ class Protection:
 
     __slots__ = (
         "before", "content", "encoded", "envelope", "finished", "identity", "is_adopted", "is_held", "is_over",
-        "is_settled", "moment", "number", "partners", "size", "task", "tried", "waiter",
+        "is_settled", "moment", "number", "on_disk", "partners", "size", "task", "tried", "waiter",
     )  # fmt: skip
 
     def __init__(self, envelope: Envelope, content: bytes | None, partners: list[str]) -> None:
@@ -38,6 +38,8 @@ class Protection:
         self.is_settled = False
         """The message has ended meanwhile."""
         self.is_adopted = False
+        self.on_disk: list[Watcher] = []
+        """The watchers that the envelope on disk says."""
         self.identity = ""
         """Of the queue database that it was offered to last, and"""
         self.moment = 0
