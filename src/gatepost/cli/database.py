@@ -16,6 +16,7 @@ from gatepost.activemanager.standing import CopyStanding, copies_of, move_in_wor
 from gatepost.cli.database_move import move
 from gatepost.cli.moments import read_moment
 from gatepost.cli.options import Stores, config_option, open_stores
+from gatepost.cli.queue_words import moment
 from gatepost.configuration.manager_settings import HookKind
 from gatepost.organization.model import Database
 from gatepost.routing.decision import ActiveCopy
@@ -115,6 +116,10 @@ def _status(stores: Stores, database: Database, view: RegistryView, *, ask_lag: 
             "reason": under_way.reason,
             "words": move_in_words(under_way),
         },
+        "losses": [
+            {"epoch": loss.epoch, "since": loss.since, "until": loss.until}
+            for loss in view.losses.get(database.name, ())
+        ],
         "copies": [_copy(copy, behind.get(copy.server)) for copy in copies_of(database, view)],
     }
 
@@ -137,6 +142,9 @@ def _show(row: dict[str, Any]) -> None:
     if row["move"] is not None:
         since = datetime.fromtimestamp(row["move"]["started"], UTC).astimezone().isoformat(" ", "seconds")
         click.echo(f"  move under way since {since} {row['move']['words']}")
+    for loss in row["losses"][-1:]:
+        since, until = moment(loss["since"]), moment(loss["until"])
+        click.echo(f"  epoch {loss['epoch']} may have lost mail from {since} to {until}: hubs deliver that again")
     for copy in row["copies"]:
         words = [copy["health"]]
         words += [f"server {copy['word']}"] if copy["word"] != "up" else []

@@ -82,6 +82,33 @@ async def test_mail_of_a_primary_whose_disk_is_lost_comes_from_its_shadow_server
     assert second(stage) == Counter(SUBJECTS)
 
 
+async def test_the_new_copy_in_another_site_gets_it_by_the_hub_there(tmp_path: Path) -> None:
+    """The boundary is both sites; the second hub delivers, and tells nobody anything either."""
+    stage = ShadowStage(tmp_path, config=CONFIG, sites=("usa", "asia"), second_site="asia")
+    await stage.prepare()
+    await stage.start()
+    try:
+        await stage[1].send("anna@example.org", "alice@contoso.com", subject="one", options=("RET=HDRS",))
+        await stage.until(lambda: stage.taken() == ["one"])
+
+        async def has_it() -> bool:
+            return (await kept(stage[1]))["messages"] == 1
+
+        await stage.until(has_it)
+        stage.registry.activate("DB01", "MBX-02", 1, lost_seconds=600.0)
+        await stage.until(lambda: second(stage))
+        assert second(stage) == Counter(["one"])
+        await stage.until(lambda: stage[2].count("delivered") == 1)
+
+        async def is_there_now() -> bool:
+            return (await kept(stage[2]))["messages"] >= 1
+
+        await stage.until(is_there_now)
+        assert stage[1].count("reports") == stage[2].count("reports") == 0
+    finally:
+        await stage.stop()
+
+
 async def test_an_operator_asks_one_hub(stage: ShadowStage) -> None:
     await deliver(stage)
     found = await stage[1].running.operate("safety_net_redeliver", {"database": "DB01", "since": 0.0})
