@@ -13,10 +13,12 @@ from gatepost.shell.message_cmdlets import message_cmdlets
 from gatepost.shell.objects import ALIASES, object_cmdlets
 from gatepost.shell.queue_cmdlets import queue_cmdlets
 from gatepost.shell.receive_connector_cmdlets import receive_connector_cmdlets
+from gatepost.shell.resubmit_cmdlets import resubmit_cmdlets
 from gatepost.shell.send_connector_cmdlets import send_connector_cmdlets
 from gatepost.shell.server_cmdlets import server_cmdlets
 from gatepost.shell.transport_cmdlets import ALIASES as TRANSPORT_ALIASES
 from gatepost.shell.transport_cmdlets import transport_cmdlets
+from gatepost.shell.transport_config_cmdlets import transport_config_cmdlets
 
 
 @cache
@@ -31,8 +33,10 @@ def all_cmdlets() -> Cmdlets:
         *receive_connector_cmdlets(),
         *send_connector_cmdlets(),
         *transport_cmdlets(),
+        *transport_config_cmdlets(),
         *queue_cmdlets(),
         *message_cmdlets(),
+        *resubmit_cmdlets(),
         *object_cmdlets(all_cmdlets),
     ]
     return Cmdlets(found, ALIASES | TRANSPORT_ALIASES)

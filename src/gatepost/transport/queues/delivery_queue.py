@@ -54,6 +54,8 @@ class DeliveryQueue:
         self._bound_until = 0.0
         self.leaving = 0
         """Connections that take no more messages and have not yet ended."""
+        self.moves = 0
+        """How often the next hop has become another server: connections from before serve no more messages."""
         self.empty_since = now
         self.sent = 0
         """Messages handed over since the queue was made."""
@@ -259,12 +261,13 @@ class DeliveryQueue:
             self._gone += 1
         return True
 
-    def empty(self) -> list[Item]:
-        """Take all items away that are not in hand, for queueing them anew."""
-        taken = [item for item in self if item.number not in self._in_hand]
+    def empty(self, *, frozen: bool = True) -> list[Item]:
+        """Take all items away that are not in hand, for queueing them anew; with `frozen` also frozen ones."""
+        taken = [item for item in self if item.number not in self._in_hand and (frozen or not item.suspended)]
         self._ready.clear()
         self._deferred.clear()
-        self._suspended.clear()
+        if frozen:
+            self._suspended.clear()
         self._gone = 0
         return taken
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.addresses import is_ip_address
 from gatepost.organization.transport import TlsLevel
+from gatepost.peers.names import server_of_uri
 from gatepost.routing.next_hop import Way
 from gatepost.transport.send.options import Endpoint
 from gatepost.wire.smtp_address import BadAddress, normal_domain
@@ -92,6 +94,16 @@ def verifies(way: Way) -> bool:
     return way.mutual or way.tls is TlsLevel.VERIFIED
 
 
+def shows_server(transport: asyncio.BaseTransport, name: str) -> bool:
+    """Whether the certificate at the other end, which has been verified, is that of this server of the organization."""
+    ssl_object = transport.get_extra_info("ssl_object")
+    certificate = ssl_object.getpeercert() if ssl_object is not None else None
+    if not certificate:
+        return False
+    uris = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    return [server for server in map(server_of_uri, uris) if server is not None] == [name]
+
+
 def server_name(way: Way, context: ssl.SSLContext) -> str | None:
     """The name that the certificate must carry, also said in the handshake; addresses only where one is checked."""
     name = (way.tls_name or way.host).removesuffix(".")
@@ -103,22 +115,23 @@ def server_name(way: Way, context: ssl.SSLContext) -> str | None:
         return name
 
 
-class WithoutTls:
-    """Hosts whose handshake failed where TLS is opportunistic: for a while they get mail without it (field case 25)."""
+class NotedHosts:
+    """Hosts that are met otherwise for a while: those whose handshake failed where TLS is opportunistic get mail
+    without it (field case 25), those that do not bear commands behind a content get them one message at a time."""
 
     def __init__(self, seconds: float = NOTE_SECONDS) -> None:
         self._seconds = seconds
         self._until: OrderedDict[Endpoint, float] = OrderedDict()
 
     def note(self, endpoint: Endpoint, now: float) -> None:
-        """A handshake with this host failed."""
+        """Something failed with this host."""
         self._until.pop(endpoint, None)
         self._until[endpoint] = now + self._seconds
         if len(self._until) > MAX_NOTES:
             self._until.popitem(last=False)
 
     def __contains__(self, asked: tuple[Endpoint, float]) -> bool:
-        """Whether the host goes without TLS at this moment: `(endpoint, now) in without_tls`."""
+        """Whether the host is noted at this moment: `(endpoint, now) in noted`."""
         endpoint, now = asked
         until = self._until.get(endpoint)
         if until is None:
