@@ -43,7 +43,7 @@ class Redundancy(Protocol):
         """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well. Begun at
         the call, before it is awaited."""
 
-    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
+    def handed_on(self, number: int, envelope: Envelope, sent: Sent) -> None:
         """A hub has become the primary for some recipients, and we are to keep their shadow."""
 
     def delivered(self, envelope: Envelope, next_hop: NextHop) -> None:
@@ -87,7 +87,7 @@ class Settler:
         self._count(outcome)
         if self.redundancy is not None:
             if outcome.primary is not None:
-                self.redundancy.handed_on(envelope, outcome)
+                self.redundancy.handed_on(item.number, envelope, outcome)
             elif any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
                 self.redundancy.delivered(envelope, queue.next_hop)
         if happened:

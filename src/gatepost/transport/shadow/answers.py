@@ -110,7 +110,9 @@ class Answers:
         identity = self._identities.get(server, "")
         if took_over:
             await self._carrying.primary(self._primary.told(server, identity, tokens, self._carrying.is_busy))
-        return [self._status(server, token) for token in tokens]
+        found = [self._status(server, token) for token in tokens]
+        await self._redundancy.durable()  # what is said holds after a crash as well
+        return found
 
     async def redeliver(self, request: str, database: str, since: float, until: float) -> int:
         """See `Answering`."""
