@@ -164,6 +164,13 @@ class ReceiveConnectorTable(Table):
     """Balancers whose connections begin with a PROXY header: required from these."""
     xclient_from: list[RangeText] = Field(default=[], examples=['["10.0.0.6"]'])
     """Who may say the client's address by XCLIENT."""
+    accept_any_sender: bool = Field(default=default_of(ReceiveConnector, "accept_any_sender"), examples=["true"])
+    """Whether users may send as anybody. Else by their own addresses, and as `gatepost user set --add-send-as` lets."""
+    check_from_field: bool = Field(default=default_of(ReceiveConnector, "check_from_field"), examples=["false"])
+    """Whether that goes for the `From` field too, not for the envelope's sender alone."""
+    accept_authoritative_domain_sender: bool | None = Field(default=None, examples=["false"])
+    """Whether clients that have not signed in may send as somebody of the accepted domains. Default: only where
+    `anonymous` may send."""
 
 
 class SendConnectorTable(Table):

@@ -52,6 +52,7 @@ from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
 from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.senders import Senders
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 
 TICK_SECONDS = 1.0
@@ -161,6 +162,7 @@ class Hub:
         )
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
+        self._senders = self.intake.senders = Senders(directory, self.intake.is_ours, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
         self._remembered = Remembered(spool, self.queues, self._selector, self._settler, clock)
         self._operating = Operating(
@@ -303,6 +305,7 @@ class Hub:
         limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}
         expiration = server.transport.message_expiration
         self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
+        self._senders.configure(connectors, configuration.organization.default_domain)
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
         self._know_ourselves()
         keys = front_end.peer_keys
