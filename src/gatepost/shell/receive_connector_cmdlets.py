@@ -58,6 +58,12 @@ SETTINGS = (
     Setting("ConnectionTimeout", "connection_seconds", Form.SPAN, "How long a connection may last."),
     Setting("ConnectionInactivityTimeout", "inactivity_seconds", Form.SPAN, "How long it may be silent."),
     Setting("CheckFromField", "check_from_field", Form.FLAG, "Whether users' From must be theirs too."),
+    Setting(
+        "MaxAcknowledgementDelay",
+        "max_acknowledgement_delay",
+        Form.SPAN,
+        "How long a 250 may wait for the message's shadow; 0 never.",
+    ),
 )
 
 _IDENTITY = Parameter("Identity", Kind.TEXT, "The connector, or SERVER\\connector.", 0)
