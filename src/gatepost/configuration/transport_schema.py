@@ -108,6 +108,8 @@ def _config_setting(name: str, kind: type) -> Any:  # noqa: ANN401 - what create
     default = getattr(TransportConfig(), name)
     if kind is bool:
         return (bool, Field(default, examples=[str(not default).lower()]))
+    if kind is str:
+        return (str, Field(default, examples=['"postmaster@contoso.com"']))
     if kind is ShadowPreference:
         return (ShadowPreferenceWord, Field(default, examples=['"local-only"']))
     lowest, highest = _CONFIG_RANGES[name]
@@ -128,8 +130,8 @@ else:
     )
 
 CONFIG_TEXT = """\
-What all hubs of the organization have in common: shadow redundancy and the safety net. Times are seconds, or text such
-as `"00:02:00"` and `"2.00:00:00"`. `Set-TransportConfig` changes the same settings."""
+What all hubs of the organization have in common: shadow redundancy, the safety net, the postmaster. Times are seconds,
+or text such as `"00:02:00"` and `"2.00:00:00"`. `Set-TransportConfig` changes the same settings."""
 
 
 class ReceiveConnectorTable(Table):

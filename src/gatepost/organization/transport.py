@@ -287,3 +287,6 @@ class TransportConfig:
     """How long a hub that starts waits for what its shadow servers say of its messages before it sends them."""
     safety_net_hold_time: float = 2 * 86400.0
     """How long copies of delivered messages are kept. 0: none are."""
+    external_postmaster_address: str = ""
+    """Whom reports are from, and who gets mail to a `postmaster` that nobody is. Default: `postmaster` at the first
+    accepted domain."""

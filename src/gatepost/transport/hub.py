@@ -133,7 +133,7 @@ class Hub:
             per_address=front_end.limits.password_checks_per_address,
         )
         self._checks: Checks | None = None
-        self._recipients = Recipients(directory, configuration.organization.default_domain)
+        self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
         router = MailRouter(configuration.organization, front_end.server)
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
@@ -305,8 +305,9 @@ class Hub:
         limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}
         expiration = server.transport.message_expiration
         self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
-        self._senders.configure(connectors, configuration.organization.default_domain)
-        self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
+        organization = self._recipients.organization = configuration.organization
+        self._senders.configure(connectors, organization.default_domain)
+        self._reporting.reporter = Reporter(server.fqdn, organization.postmaster, lifetime=expiration)
         self._know_ourselves()
         keys = front_end.peer_keys
         pair = (keys.certificate, keys.private_key) if keys else None
