@@ -650,3 +650,26 @@ async def test_twenty_large_messages_at_once_keep_memory_flat() -> None:
         assert sum(writer.size for _, writer in stage.intake.taken) == 20 * (40 * 64000 + 18)
         # 51 MB went through; the clients' own buffers are in this, too.
         assert peak < 12_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("anna", "anna@ours.example"),
+        ("Bob@Far.example", "Bob@Far.example"),
+        ("my-secret", ""),
+        ("my@secret", ""),
+        ("x" * 400 + "@far.example", ""),
+        ("b\x1b[2J@far.example", ""),
+    ],
+)
+async def test_a_refused_sign_in_says_who(name: str, shown: str) -> None:
+    """Who has the name, or the address that was typed. What is neither may be a password, and is not said."""
+    clear = frozenset({*CONNECTOR.authentication} - {"basic-require-tls"})
+    async with receiving(replace(CONNECTOR, authentication=clear)) as stage:
+        client = await stage.client()
+        got = await client.say("EHLO c.example", f"AUTH PLAIN {plain(name, 'wrong')}")
+        assert got[1].startswith("535 5.7.8")
+        (line,) = [call.kwargs for call in stage.log.calls if call.args == ("receive.sign_in_refused",)]
+        assert (line["user"], line["client"]) == (shown, "127.0.0.1")
+        assert "wrong" not in str(line)
