@@ -5,8 +5,9 @@ next hop ─► destination (router) ─► targets (DNS) ─► turn (rotation,
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
@@ -35,10 +36,13 @@ from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.options import Endpoint, SendOptions, SendTimes
 from gatepost.transport.send.outcome import DELIVERED, ConnectFailed, Outcome
 from gatepost.transport.send.sender import Reopen, SmtpSender
+from gatepost.wire.smtp_client_events import SessionFault
 
 MAX_ROTATIONS = 10_000
 """Next hops whose turns are remembered; strangers choose domains."""
 MAX_REASON = 500
+BUSY = "all servers of the next hop that are up are busy (421)"
+CLOSES = 421
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Reaching:
         self._connecting: dict[str, Connecting[SmtpSender]] = {}
         self._most: dict[NextHop, int] = {}
         self._expedited: set[NextHop] = set()
+        self._busy: dict[tuple[str, int], float] = {}
+        """Servers that answered a session's first message with 421, and until when no other session is opened."""
         self.unreached_sites: dict[str, float] = {}
         """Other sites none of whose hubs could be reached, and until when that is believed."""
 
@@ -123,18 +129,24 @@ class Reaching:
         if next_hop in self._expedited:
             self._expedited.discard(next_hop)
             self.selector.expedite(found.targets, self._clock())
+            for target in found.targets:
+                self._busy.pop((target.ip, target.port), None)
+        targets, free_at = self._not_busy(found.targets, now)
+        if not targets:
+            rows.ends(self._clock(), 0, 0, BUSY)
+            raise NotReached(BUSY, free_at)
         connecting = self._connecting_for(destination.connector)
         rotation = self._rotation(next_hop)
         connected: Connected[SmtpSender] | NotConnected | None = None
-        if first and (wanted := [target for target in found.targets if target.ip == first]):
+        if first and (wanted := [target for target in targets if target.ip == first]):
             connected = await connecting.connect(rotation, wanted, rows)
         if not isinstance(connected, Connected):
-            connected = await connecting.connect(rotation, found.targets, rows)
+            connected = await connecting.connect(rotation, targets, rows)
         if isinstance(connected, NotConnected):
             reason = _reason(connected)
             rows.ends(self._clock(), 0, 0, reason)
             self._note_site(next_hop, connected.due)
-            raise NotReached(reason, connected.due)
+            raise NotReached(reason, min(connected.due, free_at))
         self._note_site(next_hop, None)
         return MailSender(self, destination, connected, rows)
 
@@ -197,6 +209,21 @@ class Reaching:
         else:
             self.unreached_sites[next_hop.domain] = due
 
+    def note_busy(self, target: Target) -> None:
+        """The server serves nobody now (421): for the first interval of the schedule others are tried instead."""
+        if len(self._busy) >= MAX_ROTATIONS:
+            del self._busy[next(iter(self._busy))]
+        until = self._clock() + self.selector.settings.queue_glitch_retry_interval
+        self._busy[target.ip, target.port] = until
+
+    def _not_busy(self, targets: Sequence[Target], now: float) -> tuple[Sequence[Target], float]:
+        """Those of `targets` that are not known to be busy, and when the first of the others is tried again."""
+        if not self._busy:
+            return targets, math.inf
+        until = {target: self._busy.get((target.ip, target.port), 0.0) for target in targets}
+        free = [target for target in targets if until[target] <= now]
+        return free, min((at for at in until.values() if at > now), default=math.inf)
+
     # What senders ask
 
     def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
@@ -234,6 +261,7 @@ class MailSender:
         """The server is another organization's: what ours tell each other is none of its business."""
         self._session = connected.connection
         self._most = destination.max_messages_per_connection
+        self._target = connected.target
         self._messages = 0
         self.address = connected.target.ip
         self.server = str(connected.target)
@@ -269,7 +297,10 @@ class MailSender:
 
         body = await changed(body, before, fenced=self._fenced)
         outcome = await self._session.send(envelope, recipients, body, again)
-        return _sent(outcome, places, delivers=self._delivers)
+        sent = _sent(outcome, places, delivers=self._delivers)
+        if sent.busy and self._messages == 1:  # later ones mean that the session has had its share
+            self._reaching.note_busy(self._target)
+        return sent
 
     async def quit(self) -> None:
         """See `dispatch.ports.Sender`."""
@@ -282,9 +313,13 @@ def _sent(outcome: Outcome, places: tuple[int, ...], *, delivers: bool) -> Sent:
     answers = tuple(
         Answer(place, each.state, str(each.reply), _fate(each.action, delivers=delivers), each.ours)
         for place, each in zip(places, outcome.recipients, strict=True)
-        if not (broken is not None and each.ours and each.state is RecipientState.WAITING)
+        # A 421 is the session's end, wherever it was said (RFC 5321, section 3.8), and says nothing of a recipient.
+        if not (
+            broken is not None and each.state is RecipientState.WAITING and (each.ours or each.reply.code == CLOSES)
+        )
     )
-    return Sent(answers, broken.text if broken is not None else "")
+    busy = broken is not None and broken.fault is SessionFault.BUSY
+    return Sent(answers, broken.text if broken is not None else "", busy=busy)
 
 
 def _fate(action: str, *, delivers: bool) -> Fate | None:

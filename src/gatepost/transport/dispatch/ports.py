@@ -38,6 +38,8 @@ class Sent:
 
     answers: tuple[Answer, ...]
     fault: str = ""
+    busy: bool = False
+    """It was a 421: the server serves nobody now. `Reach.connect` knows, and goes to another server or waits."""
 
 
 class Sender(Protocol):
