@@ -15,6 +15,7 @@ from gatepost.transport.dispatch import ahead as ahead_module
 from gatepost.transport.dispatch import dispatcher as module
 from gatepost.transport.dispatch.ports import Answer, NotReached, Sent
 from gatepost.transport.message import RecipientState
+from gatepost.transport.queues import delivery_queue as queue_module
 from gatepost.transport.queues.delivery_queue import STALLED_SECONDS, DeliveryQueue
 from gatepost.transport.queues.item import Item
 
@@ -234,3 +235,20 @@ async def test_what_was_taken_ahead_is_given_back_by_a_silent_server(
     silent.set()
     await stage.until(lambda: stage.spool.removed == [2, 1])
     assert len(stage.settler.hands) == 0
+
+
+async def test_a_hub_goes_round_a_server_that_is_silent_after_the_content(
+    hub: tuple[HubStage, Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short queue, whose next server has taken a message and says nothing: the others have arrived in seconds."""
+    stage, second = hub
+    monkeypatch.setattr(queue_module, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(ahead_module, "STALLED_SECONDS", 0.2)
+    stage.outside.gate, second.gate = asyncio.Event(), asyncio.Event()
+    for number in range(6):
+        await stage.send("alice@contoso.com", "x@two.example", subject=f"m{number}")
+    await stage.until(lambda: stage.outside.busy and second.busy)
+    second.gate.set()
+    await stage.until(lambda: len(second.received) >= 3)
+    stage.outside.gate.set()
+    await stage.until(lambda: len(second.received) + len(stage.outside.received) == 6)
