@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gatepost.configuration.settings import Configuration
-from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.organization.names import BadLoginName, canonical_grant, canonical_login_name
 
 if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
     from gatepost.activemanager.port import OwnedRegistry
@@ -78,6 +78,13 @@ class Stores:
             return canonical_login_name(name, self.configuration.organization.default_domain)
         except BadLoginName as error:
             raise UnknownName(f"{name!r} is no login name: {error}") from error
+
+    def grant(self, text: str) -> str:
+        """An address or `@domain` that a user may send as, as the directory spells it. Raises `UnknownName`."""
+        try:
+            return canonical_grant(text, self.configuration.organization.default_domain)
+        except BadLoginName as error:
+            raise UnknownName(f"{text!r} is no address and no domain (@contoso.com): {error}") from error
 
     def require_database(self, name: str) -> str:
         """`name` if the organization has this database. Raises `UnknownName`."""

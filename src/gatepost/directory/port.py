@@ -31,6 +31,9 @@ class User:
     disabled: bool = False
     login_at_server: str = ""
     """Empty: the canonical name."""
+    send_as: tuple[str, ...] = ()
+    """Who else the user may send mail as: canonical addresses, each of which stands for all of its mailbox, and domains
+    as `@contoso.com`."""
 
     @property
     def server_login(self) -> str:

@@ -83,7 +83,7 @@ class SmtpServer(SmtpServerMail):
         self._reset()
         if reply.positive:
             self.messages += 1
-            self._idle = self._errors = 0
+            self._idle = self._errors = self._swallowed = 0
         return self._go_on(reply.encode(), ends=reply.code == 421)
 
     def signed_in(self, user: str) -> list[ServerEvent]:

@@ -10,6 +10,9 @@ from gatepost.wire.smtp_server_events import Store
 from gatepost.wire.smtp_server_rights import takes_passwords
 
 MAX_CHUNK_DIGITS = 20
+MAX_SWALLOWED = 16 * 1024 * 1024
+"""Octets of chunks that are read though nothing comes of them: clients do not stop at a refusal (RFC 3030, section
+4.2). A chunk with which it would be more ends the session, whose driver drops as much again and then cuts it off."""
 
 
 class SmtpServerMail(SmtpServerCore):
@@ -151,6 +154,20 @@ class SmtpServerMail(SmtpServerCore):
                 self._content = ChunkContent(self._connector)
             else:
                 self._chunk_refusal = refused.encode()
+        self._bound_swallowing()
+
+    def _bound_swallowing(self) -> None:
+        """End the session where more would be read in vain than is worth while; the reply does not wait for it."""
+        content = self._content
+        if content is not None and content.size + self._chunk_left > self._connector.max_message_size:
+            refusal = replies.TOO_LARGE
+        elif self._chunk_refusal:
+            refusal = self._chunk_refusal
+        else:
+            return
+        self._swallowed += self._chunk_left
+        if self._swallowed > MAX_SWALLOWED:
+            self._end(refusal, "a chunk too large")
 
     def _read_chunk(self) -> bool:
         """Take what is there of a chunk; False while some of it is missing."""
