@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -11,6 +11,12 @@ from gatepost.configuration.compare import compare
 from gatepost.configuration.files import file_mode, this_machine
 from gatepost.configuration.findings import LocatedFinding, printable
 from gatepost.configuration.load import Loaded, load
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.sqlite import SqliteDirectory
+from gatepost.organization.faults import listed, warning
+from gatepost.organization.model import Organization, Role
+from gatepost.organization.names import canonical_login_name
 
 FAULTY = 1
 
@@ -49,7 +55,34 @@ def _all_findings(files: Sequence[str], loads: Sequence[Loaded]) -> list[Located
     found = [finding for loaded in loads for finding in loaded.findings]
     front_ends = {file: loaded.configuration for file, loaded in zip(files, loads, strict=True) if loaded.configuration}
     found += compare(front_ends)
+    found += [each for file, loaded in front_ends.items() for each in _postmaster_missing(file, loaded)]
     return sorted(dict.fromkeys(found), key=lambda finding: not finding.is_error)
+
+
+def _postmaster_missing(file: str, configuration: Configuration) -> Iterator[LocatedFinding]:
+    """Whether a hub's directory has nobody for a `postmaster` that RFC 5321, section 4.5.1, wants. A directory that is
+    not there yet, or not for this account, is not judged."""
+    front_end, organization = configuration.front_end, configuration.organization
+    if front_end.transport is None or Role.HUB_TRANSPORT not in configuration.server.roles or not front_end.directory:
+        return
+    directory = SqliteDirectory(front_end.directory)
+    try:
+        missing = [domain for domain in organization.domain_kinds if _is_missing(organization, directory, domain)]
+    except DirectoryUnavailable:
+        return
+    finally:
+        directory.close()
+    if missing:
+        message = f"nobody has the address postmaster at {listed(missing)}: mail to it, and answers to reports, go back"
+        remedy = f"let somebody have it: gatepost user set NAME --add-address postmaster@{organization.default_domain}"
+        yield LocatedFinding(warning(("organization", "accepted_domains"), "organization", message, remedy), file)
+
+
+def _is_missing(organization: Organization, directory: SqliteDirectory, domain: str) -> bool:
+    address = f"postmaster@{domain}"
+    others = organization.postmasters(address)
+    names = (canonical_login_name(each, "") for each in (address, *others))
+    return bool(others) and all(directory.find(name) is None for name in names)
 
 
 def _summary(files: Sequence[str], loads: Sequence[Loaded], errors: int, warnings: int) -> str:

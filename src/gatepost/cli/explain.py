@@ -24,6 +24,7 @@ from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.organization.transport_text import read_size
 from gatepost.routing.decision import Refuse
 from gatepost.routing.outcome import Mailbox
+from gatepost.transport.recipients import Recipients
 from gatepost.wire.activesync import follows_451
 
 
@@ -116,12 +117,8 @@ def _explain_mail(
 
 
 def _mailbox(stores: Stores, recipient: str) -> Mailbox | None:
-    """The recipient's mailbox, if the directory has the address."""
-    try:
-        name = canonical_login_name(recipient, stores.configuration.organization.default_domain)
-    except BadLoginName:
-        return None
-    found = stores.find_user(name)
+    """The recipient's mailbox, if somebody has the address, as a hub finds it."""
+    found = Recipients(stores.directory, stores.configuration.organization).find(recipient)
     return found.mailbox if found is not None else None
 
 
@@ -130,7 +127,7 @@ def _find(stores: Stores, user: str) -> User:
         name = canonical_login_name(user, stores.configuration.organization.default_domain)
     except BadLoginName as error:
         raise click.ClickException(f"{user}: no login name: {error}") from error
-    found = stores.find_user(name)
+    found = stores.directory.find(name)
     if found is None:
         raise click.ClickException(f"{name} is not in the directory")
     return found

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from gatepost.configuration.settings import Configuration
-from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.organization.names import BadLoginName, canonical_grant, canonical_login_name
 
 if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
     from gatepost.activemanager.port import OwnedRegistry
     from gatepost.directory.editing import DirectoryEditor
-    from gatepost.directory.port import User
+    from gatepost.directory.open import WaitingDirectory
 
 DEFAULT_CONFIGURATION = "/etc/gatepost/gatepost.toml"
 CONFIGURATION_VARIABLE = "GATEPOST_CONFIG"
@@ -48,11 +48,12 @@ class Stores:
 
     configuration: Configuration
 
-    def find_user(self, canonical_name: str) -> User | None:
-        """The user of that name, address or alias, in whichever directory. Raises `DirectoryUnavailable`."""
-        from gatepost.directory.open import find_once
+    @cached_property
+    def directory(self) -> WaitingDirectory:
+        """The directory for look-ups, whichever it is; `find` waits."""
+        from gatepost.directory.open import WaitingDirectory
 
-        return find_once(self.configuration.front_end, canonical_name)
+        return WaitingDirectory(self.configuration.front_end)
 
     @cached_property
     def registry(self) -> OwnedRegistry:
@@ -84,6 +85,13 @@ class Stores:
             return canonical_login_name(name, self.configuration.organization.default_domain)
         except BadLoginName as error:
             raise UnknownName(f"{name!r} is no login name: {error}") from error
+
+    def grant(self, text: str) -> str:
+        """An address or `@domain` that a user may send as, as the directory spells it. Raises `UnknownName`."""
+        try:
+            return canonical_grant(text, self.configuration.organization.default_domain)
+        except BadLoginName as error:
+            raise UnknownName(f"{text!r} is no address and no domain (@contoso.com): {error}") from error
 
     def require_database(self, name: str) -> str:
         """`name` if the organization has this database. Raises `UnknownName`."""

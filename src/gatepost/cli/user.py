@@ -37,6 +37,8 @@ class _Options(TypedDict):
 class _SetOptions(_Options):
     add_address: tuple[str, ...]
     remove_address: tuple[str, ...]
+    add_send_as: tuple[str, ...]
+    remove_send_as: tuple[str, ...]
     disabled: bool | None
     ask: bool
 
@@ -82,10 +84,18 @@ def _mailbox_options(function: _Command) -> _Command:
 @command.command("add")
 @click.argument("name")
 @click.option("--address", "addresses", multiple=True, metavar="A", help="A further address; may be repeated.")
+@click.option("--send-as", "grants", multiple=True, metavar="A", help="May send as this address or @domain too.")
 @click.option("--disabled", is_flag=True, help="May not sign in for now.")
 @_mailbox_options
 @config_option
-def add(name: str, config: str, addresses: tuple[str, ...], disabled: bool, **options: Unpack[_Options]) -> None:
+def add(
+    name: str,
+    config: str,
+    addresses: tuple[str, ...],
+    grants: tuple[str, ...],
+    disabled: bool,
+    **options: Unpack[_Options],
+) -> None:
     """Add the user NAME. Without a domain, NAME gets the organization's first one.
 
     The password is asked for, or comes by --password-stdin or --password-file.
@@ -100,6 +110,7 @@ def add(name: str, config: str, addresses: tuple[str, ...], disabled: bool, **op
         disabled=disabled,
         protocols=_protocols(options) or frozenset(CLIENT_PROTOCOLS),
         login_at_server=options["login_at_server"] or "",
+        send_as=tuple(map(stores.grant, grants)),
     )
     others = tuple(stores.canonical(address) for address in addresses)
     with plain_faults():
@@ -114,6 +125,8 @@ def add(name: str, config: str, addresses: tuple[str, ...], disabled: bool, **op
 @click.argument("name")
 @click.option("--add-address", multiple=True, metavar="A", help="One more address; may be repeated.")
 @click.option("--remove-address", multiple=True, metavar="A", help="An address no more; may be repeated.")
+@click.option("--add-send-as", multiple=True, metavar="A", help="May send as this address or @domain too.")
+@click.option("--remove-send-as", multiple=True, metavar="A", help="May no more.")
 @click.option("--disabled/--enabled", default=None, help="May not, or may, sign in.")
 @click.option("--password", "ask", is_flag=True, help="Ask for a new password.")
 @_mailbox_options
@@ -141,6 +154,8 @@ def _edit(stores: Stores, name: str, options: _SetOptions) -> Callable[[Entry], 
     protocols = _protocols(options)
     new = [stores.canonical(address) for address in options["add_address"]]
     gone = {stores.canonical(address) for address in options["remove_address"]}
+    granted = [stores.grant(word) for word in options["add_send_as"]]
+    taken = {stores.grant(word) for word in options["remove_send_as"]}
     sets_password = any((options["ask"], options["password_stdin"], options["password_file"], options["no_password"]))
     password_hash = _password_hash(options) if sets_password else None
 
@@ -148,6 +163,9 @@ def _edit(stores: Stores, name: str, options: _SetOptions) -> Callable[[Entry], 
         missing = sorted(gone - set(entry.addresses))
         if missing:
             raise DirectoryError(f"{missing[0]} is not a further address of {name}")
+        missing = sorted(taken - set(entry.user.send_as))
+        if missing:
+            raise DirectoryError(f"{name} has no grant to send as {missing[0]}")
         user = replace(
             entry.user,
             mailbox=mailbox or entry.user.mailbox,
@@ -155,6 +173,7 @@ def _edit(stores: Stores, name: str, options: _SetOptions) -> Callable[[Entry], 
             protocols=protocols or entry.user.protocols,
             disabled=_either(options["disabled"], entry.user.disabled),
             login_at_server=_either(options["login_at_server"], entry.user.login_at_server),
+            send_as=tuple(word for word in dict.fromkeys((*entry.user.send_as, *granted)) if word not in taken),
         )
         return replace(entry, user=user, addresses=tuple(a for a in (*entry.addresses, *new) if a not in gone))
 
@@ -225,7 +244,8 @@ def import_(file: TextIO, dry_run: bool, skip_faulty: bool, config: str) -> None
     """Import users from a CSV file ("-": standard input), all of them or none.
 
     The first line names the columns: name; database or home_server; and, where wanted, addresses and protocols (several
-    with spaces between), password or password_hash (argon2id), disabled (yes, no), login_at_server.
+    with spaces between), password or password_hash (argon2id), disabled (yes, no), login_at_server, send_as (as
+    addresses).
     """
     from gatepost.cli.user_import import run_import
 
@@ -244,6 +264,7 @@ def describe(entry: Entry) -> dict[str, object]:
         "protocols": [p.value for p in CLIENT_PROTOCOLS if p in user.protocols],
         "disabled": user.disabled,
         "login_at_server": user.login_at_server,
+        "send_as": list(user.send_as),
         "password": f"set{old}" if user.password_hash else "none",
         "changed": datetime.fromtimestamp(entry.changed, UTC).isoformat(),
     }

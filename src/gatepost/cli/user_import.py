@@ -35,6 +35,7 @@ COLUMNS = (
     "password_hash",
     "disabled",
     "login_at_server",
+    "send_as",
 )
 
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -210,6 +211,7 @@ def _line(stores: Stores, number: int, row: dict[str, str | None]) -> _Line:
         _protocols(values["protocols"]),
         _YES_NO[values["disabled"].lower()],
         values["login_at_server"],
+        tuple(map(stores.grant, values["send_as"].split())),
     )
     return _Line(number, Entry(user, tuple(map(stores.canonical, values["addresses"].split()))), password)
 

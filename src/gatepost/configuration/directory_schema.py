@@ -83,6 +83,8 @@ class LdapTable(Table):
     """The database of users with neither. Empty: they have no mailbox and cannot sign in."""
     login_at_server: str | None = Field(default=None, examples=['"uid"'])
     """The attribute with the name that mailbox servers know the user by. Empty: the login name."""
+    send_as: str | None = Field(default=None, examples=['"mailSendAs"'])
+    """The attribute with who else the user may send mail as: addresses, and domains like `@contoso.com`."""
     password_version: str | None = Field(default=None, examples=['"entryCSN"'])
     """The attribute that changes with the password. Without it a password that was changed may be taken for five
     minutes more."""
@@ -123,8 +125,9 @@ class SqlTable(Table):
     query: str = Field(examples=['"SELECT name, password, database FROM users WHERE address = :name"'])
     """The query. `:name` is the whole name as clients are known by it, `:local` and `:domain` its parts; they are
     bound, so no quotes are needed. Columns: `password` (the hash with its scheme), `database` or `home_server`; if
-    there also `name` (else what was asked for), `protocols`, `denied_protocols`, `disabled`, `login_at_server`, and
-    `address`: what was found, for databases that take `á` for `a`; a row of another address is not taken."""
+    there also `name` (else what was asked for), `protocols`, `denied_protocols`, `disabled`, `login_at_server`,
+    `send_as` (words), and `address`: what was found, for databases that take `á` for `a`; a row of another address is
+    not taken."""
     notify: str = Field(default="", examples=['"gatepost_users"'])
     """PostgreSQL: the channel whose notifications make answers void, each with a user's name or empty for all."""
     allow_plain_passwords: bool = Field(default=False, examples=["true"])

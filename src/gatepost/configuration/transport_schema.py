@@ -108,6 +108,8 @@ def _config_setting(name: str, kind: type) -> Any:  # noqa: ANN401 - what create
     default = getattr(TransportConfig(), name)
     if kind is bool:
         return (bool, Field(default, examples=[str(not default).lower()]))
+    if kind is str:
+        return (str, Field(default, examples=['"postmaster@contoso.com"']))
     if kind is ShadowPreference:
         return (ShadowPreferenceWord, Field(default, examples=['"local-only"']))
     lowest, highest = _CONFIG_RANGES[name]
@@ -128,8 +130,8 @@ else:
     )
 
 CONFIG_TEXT = """\
-What all hubs of the organization have in common: shadow redundancy and the safety net. Times are seconds, or text such
-as `"00:02:00"` and `"2.00:00:00"`. `Set-TransportConfig` changes the same settings."""
+What all hubs of the organization have in common: shadow redundancy, the safety net, the postmaster. Times are seconds,
+or text such as `"00:02:00"` and `"2.00:00:00"`. `Set-TransportConfig` changes the same settings."""
 
 
 class ReceiveConnectorTable(Table):
@@ -213,6 +215,13 @@ class ReceiveConnectorTable(Table):
     """Balancers whose connections begin with a PROXY header: required from these."""
     xclient_from: list[RangeText] = Field(default=[], examples=['["10.0.0.6"]'])
     """Who may say the client's address by XCLIENT."""
+    accept_any_sender: bool = Field(default=default_of(ReceiveConnector, "accept_any_sender"), examples=["true"])
+    """Whether users may send as anybody. Else by their own addresses, and as `gatepost user set --add-send-as` lets."""
+    check_from_field: bool = Field(default=default_of(ReceiveConnector, "check_from_field"), examples=["false"])
+    """Whether that goes for the `From` field too, not for the envelope's sender alone."""
+    accept_authoritative_domain_sender: bool | None = Field(default=None, examples=["false"])
+    """Whether clients that have not signed in may send as somebody of the accepted domains. Default: only where
+    `anonymous` may send."""
 
 
 class SendConnectorTable(Table):

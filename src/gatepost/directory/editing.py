@@ -151,7 +151,7 @@ class DirectoryEditor:
         try:
             self._connection.execute(
                 "INSERT INTO users (name, password_hash, database, home_server, protocols, disabled, login_at_server,"
-                " changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                " send_as, changed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     user.name,
                     user.password_hash,
@@ -160,6 +160,7 @@ class DirectoryEditor:
                     words_of(user.protocols),
                     int(user.disabled),
                     user.login_at_server,
+                    " ".join(dict.fromkeys(user.send_as)),
                     int(time.time()),
                 ),
             )
@@ -177,7 +178,9 @@ class DirectoryEditor:
 def _check(entry: Entry) -> None:
     """Raises `BadUser` for what must not be stored."""
     user = entry.user
-    for name in (user.name, *entry.addresses):
+    # A domain is checked as an address in it.
+    granted = (f"a{word}" if word.startswith("@") else word for word in user.send_as)
+    for name in (user.name, *entry.addresses, *granted):
         try:
             canonical = canonical_login_name(name, "")
         except BadLoginName as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Callable
 
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory.cached import CachedDirectory
@@ -34,21 +35,33 @@ def open_directory(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> Owne
     )
 
 
-def find_once(front_end: FrontEnd, canonical_name: str) -> User | None:
-    """The user of that name, for a command that asks no more. Waits; raises `DirectoryUnavailable`."""
-    if not front_end.directories:
-        return SqliteDirectory(front_end.directory).find(canonical_name)
+class WaitingDirectory:
+    """The `Directory` of a command, which has no loop and asks little: `find` opens the directory and waits."""
 
-    async def ask() -> User | None:
-        directory = open_directory(front_end, asyncio.get_running_loop())
-        directory.start()
+    def __init__(self, front_end: FrontEnd) -> None:
+        self._front_end = front_end
+
+    def find(self, canonical_name: str) -> User | None:
+        """The user who has this name, address or alias. Raises `DirectoryUnavailable`."""
+        if not self._front_end.directories:
+            return SqliteDirectory(self._front_end.directory).find(canonical_name)
+        return asyncio.run(self.ask(canonical_name))
+
+    async def ask(self, canonical_name: str) -> User | None:
+        """As `find`, within a loop."""
+        directory = open_directory(self._front_end, asyncio.get_running_loop())
         try:
             return await directory.ask(canonical_name)
         finally:
             directory.close()
             await directory.wait_closed()
 
-    return asyncio.run(ask())
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:  # noqa: ARG002
+        """See `Directory`: a command judges no passwords."""
+        return False
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """See `Directory`: a command is over before anything changes."""
 
 
 def _open(settings: DirectorySettings, front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> OwnedDirectory:

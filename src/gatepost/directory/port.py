@@ -44,6 +44,9 @@ class User:
     disabled: bool = False
     login_at_server: str = ""
     """Empty: the canonical name."""
+    send_as: tuple[str, ...] = ()
+    """Who else the user may send mail as: canonical addresses, each of which stands for all of its mailbox, and domains
+    as `@contoso.com`."""
     directory: str = field(default="", compare=False)
     """Which of several directories has told of the user."""
     reference: str = field(default="", repr=False, compare=False)

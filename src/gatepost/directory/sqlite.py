@@ -44,14 +44,17 @@ SCHEMA = Schema(
         """,
         # Submission has come to the protocols: who had all of them keeps all.
         "UPDATE users SET protocols = 'imap pop3 https submission' WHERE protocols = 'imap pop3 https';",
+        "ALTER TABLE users ADD COLUMN send_as TEXT NOT NULL DEFAULT '';",
     ),
     made_by="gatepost user add",
 )
-"""`protocols` are their words with spaces between; `changed` is in seconds since 1970. Names are canonical."""
+"""`protocols` and `send_as` are words with spaces between; `changed` is in seconds since 1970. Names are canonical."""
 
-USER_COLUMNS = "u.name, u.password_hash, u.database, u.home_server, u.protocols, u.disabled, u.login_at_server"
+USER_COLUMNS = (
+    "u.name, u.password_hash, u.database, u.home_server, u.protocols, u.disabled, u.login_at_server, u.send_as"
+)
 
-Row = tuple[str, str, str | None, str | None, str, int, str]
+Row = tuple[str, str, str | None, str | None, str, int, str, str]
 
 _FIND = f"SELECT {USER_COLUMNS} FROM addresses a JOIN users u ON u.id = a.user WHERE a.address = ?"  # noqa: S608
 
@@ -74,11 +77,19 @@ def prepare(path: str) -> None:
 
 def user_of(row: Row) -> User:
     """The user in a row of `USER_COLUMNS`."""
-    name, password_hash, database, home_server, words, disabled, login_at_server = row
+    name, password_hash, database, home_server, words, disabled, login_at_server, send_as = row
     protocols = _PROTOCOLS.get(words)
     if protocols is None:
         protocols = _PROTOCOLS[words] = frozenset(p for p in CLIENT_PROTOCOLS if p.value in words.split())
-    return User(name, Mailbox(database, home_server), password_hash, protocols, bool(disabled), login_at_server)
+    return User(
+        name,
+        Mailbox(database, home_server),
+        password_hash,
+        protocols,
+        bool(disabled),
+        login_at_server,
+        tuple(send_as.split()) if send_as else (),
+    )
 
 
 _PROTOCOLS: dict[str, frozenset[Protocol]] = {}

@@ -20,6 +20,7 @@ from gatepost.organization.transport_text import MAX_SPACE_COST, space_fault
 def check_transport(organization: Organization) -> Iterator[Finding]:
     """All faults of transport."""
     yield from _check_domain_kinds(organization)
+    yield from _check_postmaster(organization)
     yield from check_receive_connectors(organization)
     for connector in organization.send_connectors.values():
         yield from _check_send_connector(organization, connector)
@@ -47,6 +48,16 @@ def _check_domain_kinds(organization: Organization) -> Iterator[Finding]:
     for _, domain, _ in repeated(organization.accepted_domain_kinds, str.casefold):
         message = f"two kinds are given for {quoted(domain)}"
         yield error((*path, domain), "organization", message, "remove one of the two")
+
+
+def _check_postmaster(organization: Organization) -> Iterator[Finding]:
+    address = organization.transport_config.external_postmaster_address
+    local, _, domain = address.rpartition("@")
+    plain = bool(local) and address.isascii() and not any(c in ' <>,;:"\\()[]@' or not c.isprintable() for c in local)
+    if address and not (plain and is_host_name(domain)):
+        message = f"external_postmaster_address is {quoted(address)}, which is no mail address"
+        path: Path = ("organization", "transport", "external_postmaster_address")
+        yield error(path, "organization", message, 'write it like "postmaster@contoso.com"')
 
 
 def _check_domains_have_ways(organization: Organization) -> Iterator[Finding]:

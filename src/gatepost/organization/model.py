@@ -298,6 +298,23 @@ class Organization:
         """The domain of a login name that has none: the first accepted domain, or empty."""
         return self.accepted_domains[0] if self.accepted_domains else ""
 
+    @property
+    def postmaster(self) -> str:
+        """Whom reports are from; empty without accepted domains."""
+        address = self.transport_config.external_postmaster_address
+        return address or (f"postmaster@{wire_domain(self.default_domain)}" if self.default_domain else "")
+
+    def postmasters(self, address: str) -> tuple[str, ...]:
+        """Who gets mail for `address` when nobody has it, first to last: somebody must be `postmaster` at each domain
+        whose mailboxes are here (RFC 5321, section 4.5.1). Empty for all other addresses."""
+        local, _, domain = address.rpartition("@") if "@" in address else (address, "", self.default_domain)
+        if (
+            local.casefold() != "postmaster"
+            or self.domain_kinds.get(wire_domain(domain)) is not DomainKind.AUTHORITATIVE
+        ):
+            return ()
+        return tuple(dict.fromkeys((self.postmaster, f"postmaster@{self.default_domain}")))
+
     @cached_property
     def domain_kinds(self) -> dict[str, DomainKind]:
         """The kind of each accepted domain, by its name in lower case as it is on the wire (A-labels)."""

@@ -35,6 +35,17 @@ def canonical_login_name(name: str, default_domain: str) -> str:
     return f"{local}@{domain}"
 
 
+def canonical_grant(text: str, default_domain: str) -> str:
+    """Whom a user may send as, in one form: an address, or a domain as `@contoso.com` (`*@contoso.com` means the same).
+
+    Raises `BadLoginName`.
+    """
+    domain = text.strip().removeprefix("*")
+    if domain.startswith("@"):
+        return canonical_login_name(f"a{domain}", "")[1:]
+    return canonical_login_name(text, default_domain)
+
+
 def wire_domain(domain: str) -> str:
     """A domain in lower case as DNS has it, without a trailing dot: in A-labels where that can be done (RFC 5890)."""
     domain = domain.rstrip(".").lower()

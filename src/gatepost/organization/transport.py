@@ -109,8 +109,21 @@ class ReceiveConnector:
     """Balancers: each of their connections begins with a PROXY header."""
     xclient_from: tuple[AddressRange, ...] = ()
     """Who may say XCLIENT."""
+    accept_any_sender: bool = False
+    """Whether users who have signed in may send as anybody; else as themselves and by their grants (`User.send_as`)."""
+    check_from_field: bool = True
+    """Whether that goes for the `From` field too, not for the envelope alone."""
+    accept_authoritative_domain_sender: bool | None = None
+    """Whether clients that have not signed in may send as somebody of the accepted domains. None: where strangers may
+    send at all, for they have that right in the source system, and partners have not."""
     max_acknowledgement_delay: float = 30.0
     """How long a message's `250` may wait until it has a shadow or has been delivered. 0: it does not wait."""
+
+    @property
+    def takes_own_domains(self) -> bool:
+        """Whether who has not signed in may send as somebody of the accepted domains."""
+        said = self.accept_authoritative_domain_sender
+        return PermissionGroup.ANONYMOUS in self.permission_groups if said is None else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,3 +287,6 @@ class TransportConfig:
     """How long a hub that starts waits for what its shadow servers say of its messages before it sends them."""
     safety_net_hold_time: float = 2 * 86400.0
     """How long copies of delivered messages are kept. 0: none are."""
+    external_postmaster_address: str = ""
+    """Whom reports are from, and who gets mail to a `postmaster` that nobody is. Default: `postmaster` at the first
+    accepted domain."""

@@ -11,6 +11,7 @@ from gatepost.shell.directory_cmdlets import directory_cmdlets
 from gatepost.shell.mailbox_cmdlets import mailbox_cmdlets
 from gatepost.shell.message_cmdlets import message_cmdlets
 from gatepost.shell.objects import ALIASES, object_cmdlets
+from gatepost.shell.permission_cmdlets import permission_cmdlets
 from gatepost.shell.queue_cmdlets import queue_cmdlets
 from gatepost.shell.receive_connector_cmdlets import receive_connector_cmdlets
 from gatepost.shell.resubmit_cmdlets import resubmit_cmdlets
@@ -32,6 +33,7 @@ def all_cmdlets() -> Cmdlets:
         *mailbox_cmdlets(),
         *receive_connector_cmdlets(),
         *send_connector_cmdlets(),
+        *permission_cmdlets(),
         *transport_cmdlets(),
         *transport_config_cmdlets(),
         *queue_cmdlets(),

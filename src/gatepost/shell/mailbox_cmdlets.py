@@ -9,7 +9,7 @@ from gatepost.directory.editing import DirectoryEditor, DirectoryError, Entry
 from gatepost.directory.passwords import BadPassword, make_hash
 from gatepost.directory.port import User
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
-from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.organization.names import BadLoginName, canonical_grant, canonical_login_name
 from gatepost.routing.decision import Mailbox
 from gatepost.shell.binding import Bound, Changes, Kind, Parameter
 from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
@@ -22,6 +22,7 @@ RESULT_SIZE = 1000
 
 _IDENTITY = Parameter("Identity", Kind.TEXT, "A name or address of the user.", 0)
 _ADDRESSES = Parameter("EmailAddresses", Kind.CHANGES, "Further addresses; @{Add='a'; Remove='b'} changes them.")
+_SEND_AS = Parameter("SendAs", Kind.CHANGES, "Who else the user sends as: addresses, or domains as @contoso.com.")
 _PROTOCOLS = Parameter(
     "Protocols", Kind.TEXTS, "The protocols that may be used.", words=tuple(p.value for p in CLIENT_PROTOCOLS)
 )
@@ -42,7 +43,7 @@ _ENABLED = {
 def mailbox_cmdlets() -> list[Cmdlet]:
     """The cmdlets; those of CASMailbox are the same under the source system's second name."""
     flags = tuple(Parameter(name, Kind.FLAG, "Whether this protocol may be used.") for name in _ENABLED)
-    of_set = (_IDENTITY, *_WHERE, _ADDRESSES, _PROTOCOLS, *flags, _LOGIN, _PASSWORD)
+    of_set = (_IDENTITY, *_WHERE, _ADDRESSES, _SEND_AS, _PROTOCOLS, *flags, _LOGIN, _PASSWORD)
     size = Parameter("ResultSize", Kind.TEXT, f"Most mailboxes to show, or Unlimited. Default: {RESULT_SIZE}.")
     of_get = (_IDENTITY, Parameter("Database", Kind.TEXT, "Only those of this database."), size)
     return [
@@ -86,6 +87,7 @@ def _thing(entry: Entry, kind: str, columns: tuple[str, ...]) -> Thing:
         "Database": user.mailbox.database,
         "HomeServer": user.mailbox.home_server,
         "EmailAddresses": entry.addresses,
+        "SendAs": user.send_as,
         "Enabled": not user.disabled,
         **{name: protocol in user.protocols for name, protocol in _ENABLED.items()},
         "LoginAtServer": user.server_login,
@@ -163,6 +165,22 @@ def _addresses(session: Session, bound: Bound) -> Changes | None:
     return Changes(new, canonical(changes.add), canonical(changes.remove))
 
 
+def _grants(session: Session, bound: Bound) -> Changes | None:
+    """The change of whom the user sends as, each in its canonical form."""
+    changes = bound.changes("SendAs")
+    if changes is None:
+        return None
+
+    def canonical(words: Sequence[str]) -> tuple[str, ...]:
+        try:
+            return tuple(canonical_grant(word, session.organization.default_domain) for word in words)
+        except BadLoginName as fault:
+            raise ShellError(f"-SendAs: {', '.join(words)}: {fault}") from fault
+
+    new = None if changes.new is None else canonical(changes.new)
+    return Changes(new, canonical(changes.add), canonical(changes.remove))
+
+
 @dataclass(frozen=True)
 class _Change:
     """What becomes of an entry, and what to call it."""
@@ -201,7 +219,7 @@ def _set(invocation: Invocation) -> Iterator[Output]:
     session, bound = invocation.session, invocation.bound
     if not bound.values.keys() - {"Identity", "WhatIf", "Confirm"}:
         raise ShellError("say what to change, for example -Database")
-    mailbox, addresses = _mailbox(session, bound), _addresses(session, bound)
+    mailbox, addresses, grants = _mailbox(session, bound), _addresses(session, bound), _grants(session, bound)
     password_hash = _password_hash(session, bound)
 
     def edit(entry: Entry) -> Entry:
@@ -220,6 +238,7 @@ def _set(invocation: Invocation) -> Iterator[Output]:
             protocols=protocols,
             login_at_server=login,
             password_hash=user.password_hash if password_hash is None else password_hash,
+            send_as=user.send_as if grants is None else tuple(grants.apply(user.send_as)),
         )
         others = entry.addresses if addresses is None else addresses.apply(entry.addresses)
         return replace(entry, user=changed, addresses=tuple(a for a in others if a != user.name))

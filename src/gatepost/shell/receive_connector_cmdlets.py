@@ -57,6 +57,7 @@ SETTINGS = (
     Setting("TarpitInterval", "tarpit_seconds", Form.SPAN, "How long a refusal waits."),
     Setting("ConnectionTimeout", "connection_seconds", Form.SPAN, "How long a connection may last."),
     Setting("ConnectionInactivityTimeout", "inactivity_seconds", Form.SPAN, "How long it may be silent."),
+    Setting("CheckFromField", "check_from_field", Form.FLAG, "Whether users' From must be theirs too."),
     Setting(
         "MaxAcknowledgementDelay",
         "max_acknowledgement_delay",
@@ -95,8 +96,8 @@ def receive_connector_cmdlets() -> list[Cmdlet]:
     ]
 
 
-def _find(session: Session, identity: str) -> ReceiveConnector:
-    """By its name, with or without its server in front."""
+def find_connector(session: Session, identity: str) -> ReceiveConnector:
+    """A connector by its name, with or without its server in front. Raises `ShellError`."""
     connectors = session.organization.receive_connectors
     server, backslash, name = identity.partition("\\")
     found = by_name(connectors, name if backslash else identity, "receive connector")
@@ -106,7 +107,7 @@ def _find(session: Session, identity: str) -> ReceiveConnector:
 
 
 def _meant(invocation: Invocation) -> list[ReceiveConnector]:
-    return [_find(invocation.session, identity) for identity in invocation.identities()]
+    return [find_connector(invocation.session, identity) for identity in invocation.identities()]
 
 
 def _thing(connector: ReceiveConnector) -> Thing:
@@ -200,7 +201,7 @@ def _set(invocation: Invocation) -> Iterator[Output]:
         raise ShellError("say what to change, for example -RemoteIPRanges")
     for connector in invocation.change(lambda: _meant(invocation), lambda c: f"Change the receive connector {c.name}?"):
         before = session.organization
-        session.edit(partial(_change, connector, _keys(bound, connector)))
+        session.edit(partial(change_connector, connector, _keys(bound, connector)))
         if session.organization == before:
             session.talk.warn(f"no setting of {connector.name} was changed: it is so already")
     return iter(())
@@ -211,7 +212,8 @@ def _add(name: str, server: str, keys: Keys, text: OrganizationText, organizatio
     text.add_table(("receive_connectors", name), keys)
 
 
-def _change(old: ReceiveConnector, keys: Keys, text: OrganizationText, organization: Organization) -> None:
+def change_connector(old: ReceiveConnector, keys: Keys, text: OrganizationText, organization: Organization) -> None:
+    """Change a connector's keys in the file; of a server that has the standard ones, all of them are written out."""
     text.write_out_connectors(old.server, organization)
     text.set_keys(("receive_connectors", old.name), keys)
 

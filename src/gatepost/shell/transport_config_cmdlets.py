@@ -61,6 +61,12 @@ SETTINGS = (
     ),
     Setting("ShadowFenceTime", "shadow_fence_time", Form.SPAN, "How long a hub that starts waits for its shadows."),
     Setting("SafetyNetHoldTime", "safety_net_hold_time", Form.SPAN, "How long copies of delivered messages are kept."),
+    Setting(
+        "ExternalPostmasterAddress",
+        "external_postmaster_address",
+        Form.TEXT,
+        "Whom reports are from; who gets a postmaster's mail.",
+    ),
 )
 PREFERENCES = {
     "PreferRemote": ShadowPreference.PREFER_REMOTE,

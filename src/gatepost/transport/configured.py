@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
 from gatepost.organization.transport import ReceiveConnector
@@ -12,6 +16,7 @@ from gatepost.transport.operating import NotFound
 from gatepost.transport.own_addresses import interface_addresses
 from gatepost.transport.receive.tls import ReceiveTls, receive_tls
 from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 
 
 def hub_settings(configuration: Configuration) -> HubSettings:
@@ -19,6 +24,23 @@ def hub_settings(configuration: Configuration) -> HubSettings:
     transport = configuration.front_end.transport
     assert transport is not None, "a hub has [front_end.transport]"
     return transport
+
+
+async def open_spool(configuration: Configuration, log: FilteringBoundLogger) -> DiskSpool:
+    """The spool, and a line of what was found there. Raises `SpoolInUse`, `SpoolDamaged`, OSError."""
+    settings = configuration.server.transport
+    limits = SpoolSettings(settings.max_queued_messages, settings.min_free_bytes)
+    spool = await DiskSpool.open(Path(hub_settings(configuration).spool), limits)
+    found = spool.found
+    log.info(
+        "spool.opened",
+        messages=spool.count,
+        closed_well=found.closed_well,
+        removed_files=found.removed_files,
+        quarantined=found.quarantined,
+        suspects=found.suspects,
+    )
+    return spool
 
 
 def connectors_of(configuration: Configuration) -> tuple[ReceiveConnector, ...]:

@@ -35,6 +35,7 @@ from gatepost.transport.configured import (
     connectors_of,
     hub_settings,
     intake_settings,
+    open_spool,
     other_hub,
     ourselves,
     receiving_tls,
@@ -57,12 +58,13 @@ from gatepost.transport.reporting import Reporting
 from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
 from gatepost.transport.send.connecting import Outbound
+from gatepost.transport.senders import Senders
 from gatepost.transport.shadow.answering import ShadowPart
 from gatepost.transport.shadow.channels import ShadowChannels
 from gatepost.transport.shadow.listing import SHADOW_VERBS
 from gatepost.transport.shadow.redelivery import SAFETY_NET_VERBS
 from gatepost.transport.shadow.service import ShadowService
-from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
+from gatepost.transport.spool.spool import DiskSpool
 from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
 
 TICK_SECONDS = 1.0
@@ -84,18 +86,8 @@ async def open_hub(
     A missing directory or registry is no fault here: it is logged, and mail waits until it comes.
     """
     loop = asyncio.get_running_loop()
-    front_end, settings = configuration.front_end, configuration.server.transport
-    limits = SpoolSettings(settings.max_queued_messages, settings.min_free_bytes)
-    spool = await DiskSpool.open(Path(hub_settings(configuration).spool), limits)
-    found = spool.found
-    log.info(
-        "spool.opened",
-        messages=spool.count,
-        closed_well=found.closed_well,
-        removed_files=found.removed_files,
-        quarantined=found.quarantined,
-        suspects=found.suspects,
-    )
+    front_end = configuration.front_end
+    spool = await open_spool(configuration, log)
     directory = open_directory(front_end, loop)
     directory.start()
     registry = watch_registry(front_end, loop)
@@ -135,7 +127,7 @@ class Hub:
             known_seconds=directory.known_seconds,
         )
         self._checks: Checks | None = None
-        self._recipients = Recipients(directory, configuration.organization.default_domain)
+        self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
         router = MailRouter(configuration.organization, front_end.server)
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
@@ -164,6 +156,7 @@ class Hub:
         )
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
+        self._senders = self.intake.senders = Senders(directory, self.intake.is_ours, log)
         self._receive = ReceiveService(
             connectors_of(self._configuration), self.intake, server.fqdn, log, sign_in=self._sign_in
         )
@@ -328,8 +321,10 @@ class Hub:
     def _configure(self) -> None:
         configuration = self._configuration
         server, expiration = configuration.server, configuration.server.transport.message_expiration
+        organization = self._recipients.organization = configuration.organization
         self.intake.configure(intake_settings(configuration))
-        self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
+        self._senders.configure(connectors_of(configuration), organization.default_domain)
+        self._reporting.reporter = Reporter(server.fqdn, organization.postmaster, lifetime=expiration)
         self._know_ourselves()
         self._outbound.renew(sending_material(configuration))
         tls = receiving_tls(configuration)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -13,10 +14,11 @@ from gatepost.balancing.back_pressure import SUBMISSION_QUEUE, BackPressure, Pre
 from gatepost.directory.port import DirectoryUnavailable, NotAsked
 from gatepost.organization.transport import DomainKind
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
-from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
+from gatepost.transport.headers.filter import HeaderFacts, HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
+from gatepost.transport.senders import Senders
 from gatepost.transport.shadow.protecting import NOT_REDUNDANT, Protector
 from gatepost.transport.shadow.protection import Protection
 from gatepost.wire.smtp_reply import Reply
@@ -31,6 +33,10 @@ DEFAULT_DELAY = 30.0
 """`max_acknowledgement_delay` of a connector that has gone meanwhile."""
 
 
+MAX_LOOK_UPS = 1000
+"""Names of one message's header that a directory elsewhere is asked for."""
+
+
 class ContentCheck(Protocol):
     """Who is asked about the content of a message that is on disk and not yet ours."""
 
@@ -42,10 +48,13 @@ class ContentCheck(Protocol):
 
 
 class MessageWriter:
-    """A `BodyWriter` that does the header work on the way to the spool."""
+    """A `BodyWriter` that does the header work on the way to the spool. `judge` is asked about the whole header."""
 
-    def __init__(self, writer: BodyWriter, header: HeaderFilter) -> None:
+    def __init__(
+        self, writer: BodyWriter, header: HeaderFilter, judge: Callable[[HeaderFacts], Reply | None] | None = None
+    ) -> None:
         self._writer = writer
+        self._judge = judge
         self.header = header
 
     @property
@@ -79,6 +88,10 @@ class MessageWriter:
         if kept:
             self._writer.write(kept)
         return self.header.refusal
+
+    def judged(self) -> Reply | None:
+        """What is said of the whole header, after `finish`. A reply refuses it. Raises `NotAsked`."""
+        return self._judge(self.header.facts) if self._judge is not None else None
 
     def discard(self) -> None:
         """See `BodyWriter`."""
@@ -118,6 +131,8 @@ class Intake:
         self._site = IntakeSettings()
         self.check: ContentCheck | None = None
         """Who is asked about messages before they are ours; None: nobody."""
+        self.senders: Senders | None = None
+        """Who judges senders; None: everybody sends as anybody."""
         self.protector: Protector | None = None
         """Who has copies held by other hubs; None: nobody."""
         self.watched: Callable[[int, Envelope], None] = lambda _number, _envelope: None
@@ -152,9 +167,12 @@ class Intake:
         if now is not before:
             self._log.warning("pressure.changed", cause="submission queue", stage=now.name.lower(), messages=unrouted)
 
-    def sender(self, envelope: Envelope) -> Reply | None:  # noqa: ARG002 - every sender may send
-        """See `ports.Intake`."""
-        return None
+    def sender(self, envelope: Envelope) -> Reply | Asking | None:
+        """See `ports.Intake`: who may send as whom."""
+        try:
+            return self.senders.at_mail(envelope) if self.senders is not None else None
+        except NotAsked as unknown:
+            return Asking(unknown.name)
 
     def is_ours(self, address: str) -> bool:
         """See `ports.Intake`."""
@@ -187,11 +205,12 @@ class Intake:
         queue_id = f"{next(self._order):X}"
         first = received_field(envelope, site.fqdn, site.token, queue_id, now)
         message_id = f"<{queue_id}.{int(now)}@{site.fqdn}>" if submission else ""
-        return MessageWriter(self._spool.writer(size), HeaderFilter(policy, first, now, message_id))
+        judge = partial(self.senders.at_header, envelope) if self.senders is not None else None
+        return MessageWriter(self._spool.writer(size), HeaderFilter(policy, first, now, message_id), judge)
 
     async def accept(self, writer: MessageWriter, envelope: Envelope) -> Reply:
         """See `ports.Intake`."""
-        refusal = writer.finish()
+        refusal = writer.finish() or await self._judged(writer)
         if refusal is not None:
             writer.discard()
             return self._refuse(envelope, refusal)
@@ -237,6 +256,15 @@ class Intake:
                 self._take(number, envelope)
                 await protector.acknowledged(protection, delay)
         return Reply(250, f"{envelope.message_id or '<>'} [InternalId={number}] Queued mail for delivery", "2.6.0")
+
+    async def _judged(self, writer: MessageWriter) -> Reply | None:
+        """What is said of the header, once the directory has told of everybody in it."""
+        for _ in range(MAX_LOOK_UPS):
+            try:
+                return writer.judged()
+            except NotAsked as unknown:
+                await self.ask(unknown.name)
+        return NOT_NOW
 
     def _take(self, number: int, envelope: Envelope) -> None:
         self.taken += 1

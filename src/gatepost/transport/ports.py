@@ -114,14 +114,14 @@ class Intake(Protocol[Writer]):
     def tarpit_seconds(self) -> float:
         """How long such clients wait before MAIL is answered, to slow them."""
 
-    def sender(self, envelope: Envelope) -> Reply | None:
-        """Called at MAIL, with no recipients yet; a reply refuses."""
+    def sender(self, envelope: Envelope) -> Reply | Asking | None:
+        """Called at MAIL, with no recipients yet; a reply refuses, `Asking` waits."""
 
     def recipient(self, envelope: Envelope, address: str) -> Reply | Asking | None:
         """Called at each RCPT that the connector's permissions let through; a reply refuses, `Asking` waits."""
 
     async def ask(self, name: str) -> None:
-        """Wait until what `recipient` asks for is known, or cannot be. Never raises."""
+        """Wait until what `sender` or `recipient` asks for is known, or cannot be. Never raises."""
 
     def is_ours(self, address: str) -> bool:
         """Whether the address is in an accepted domain, so that strangers may send to it."""

@@ -19,6 +19,7 @@ from gatepost.balancing.target import Target
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.organization.transport import SendConnector
 from gatepost.routing.next_hop import DeliveryType, Destination, NextHop, Transfer
+from gatepost.transport.busy_servers import BUSY, CLOSES, BusyServers
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.connecting import Connected, Connecting, NotConnected, NotServed
 from gatepost.transport.connectivity_log import ConnectivityLog, SessionLog
@@ -36,6 +37,7 @@ from gatepost.transport.send.options import Endpoint, SendOptions, SendTimes
 from gatepost.transport.send.outcome import DELIVERED, ConnectFailed, Outcome, RecipientOutcome
 from gatepost.transport.send.sender import Reopen, SmtpSender
 from gatepost.wire.shadow_words import ShadowHub
+from gatepost.wire.smtp_client_events import SessionFault
 
 MAX_ROTATIONS = 10_000
 """Next hops whose turns are remembered; strangers choose domains."""
@@ -84,6 +86,7 @@ class Reaching:
         self._servers: dict[str, tuple[Target, ...]] = {}
         """Targets of the servers that shadow channels were opened to."""
         self._expedited: set[NextHop] = set()
+        self._busy = BusyServers()
         self.unreached_sites: dict[str, float] = {}
         """Other sites none of whose hubs could be reached, and until when that is believed."""
 
@@ -130,18 +133,23 @@ class Reaching:
         if next_hop in self._expedited:
             self._expedited.discard(next_hop)
             self.selector.expedite(found.targets, self._clock())
+            self._busy.forget(found.targets)
+        targets, free_at = self._busy.without(found.targets, now)
+        if not targets:
+            rows.ends(self._clock(), 0, 0, BUSY)
+            raise NotReached(BUSY, free_at)
         connecting = self._connecting_for(destination.connector)
         rotation = self._rotation(next_hop)
         connected: Connected[SmtpSender] | NotConnected | None = None
-        if first and (wanted := [target for target in found.targets if target.ip == first]):
+        if first and (wanted := [target for target in targets if target.ip == first]):
             connected = await connecting.connect(rotation, wanted, rows)
         if not isinstance(connected, Connected):
-            connected = await connecting.connect(rotation, found.targets, rows)
+            connected = await connecting.connect(rotation, targets, rows)
         if isinstance(connected, NotConnected):
             reason = _reason(connected)
             rows.ends(self._clock(), 0, 0, reason)
             self._note_site(next_hop, connected.due)
-            raise NotReached(reason, connected.due)
+            raise NotReached(reason, min(connected.due, free_at))
         self._note_site(next_hop, None)
         return MailSender(self, destination, connected, rows)
 
@@ -249,6 +257,10 @@ class Reaching:
         else:
             self.unreached_sites[next_hop.domain] = due
 
+    def note_busy(self, target: Target) -> None:
+        """The server serves nobody now: for the first interval of the schedule others are tried instead."""
+        self._busy.note(target, self._clock() + self.selector.settings.queue_glitch_retry_interval)
+
     # What senders ask
 
     async def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
@@ -286,6 +298,7 @@ class MailSender:
         """The server is another organization's: what ours tell each other is none of its business."""
         self._session = connected.connection
         self._most = destination.max_messages_per_connection
+        self._target = connected.target
         self._messages = 0
         self.address = connected.target.ip
         self.server = str(connected.target)
@@ -332,7 +345,10 @@ class MailSender:
         session = self._session
         outcome = await session.send(envelope, recipients, body, again, token)
         primary = session.primary if any(each.token for each in outcome.recipients) else None
-        return _sent(outcome, places, primary, delivers=self._delivers)
+        sent = _sent(outcome, places, primary, delivers=self._delivers)
+        if sent.busy and self._messages == 1:  # later ones mean that the session has had its share
+            self._reaching.note_busy(self._target)
+        return sent
 
     async def quit(self) -> None:
         """See `dispatch.ports.Sender`."""
@@ -345,9 +361,13 @@ def _sent(outcome: Outcome, places: tuple[int, ...], primary: ShadowHub | None, 
     answers = tuple(
         Answer(place, _state(each), str(each.reply), _fate(each.action, delivers=delivers), each.ours, each.token)
         for place, each in zip(places, outcome.recipients, strict=True)
-        if not (broken is not None and each.ours and each.state is RecipientState.WAITING)
+        # A 421 is the session's end, wherever it was said (RFC 5321, section 3.8), and says nothing of a recipient.
+        if not (
+            broken is not None and each.state is RecipientState.WAITING and (each.ours or each.reply.code == CLOSES)
+        )
     )
-    return Sent(answers, broken.text if broken is not None else "", primary)
+    busy = broken is not None and broken.fault is SessionFault.BUSY
+    return Sent(answers, broken.text if broken is not None else "", primary, busy)
 
 
 def _state(outcome: RecipientOutcome) -> RecipientState:

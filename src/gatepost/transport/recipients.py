@@ -6,14 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gatepost.directory.port import Directory, DirectoryUnavailable, NotAsked
+from gatepost.organization.model import Organization
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.decision import Mailbox
 
 DELIMITER = "+"
 """Parts an address's detail from its mailbox (RFC 5233): `alice+lists@contoso.com` is Alice's."""
 
-ROUNDS = 4
-"""An address is asked for with its detail and without, in each of several directories."""
+ROUNDS = 100
+"""An address is asked for with its detail and without, a postmaster at each domain, in each of several directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +28,24 @@ class FoundMailbox:
 class Recipients:
     """Finds mailboxes. Look-ups answer at once (see `Directory.find`)."""
 
-    def __init__(self, directory: Directory, default_domain: str = "") -> None:
+    def __init__(self, directory: Directory, organization: Organization) -> None:
         self._directory = directory
-        self.default_domain = default_domain
-        """The domain of `Postmaster` alone (RFC 5321, section 4.5.1)."""
+        self.organization = organization
+        """Its first domain is that of `Postmaster` alone (RFC 5321, section 4.5.1)."""
 
     def find(self, address: str) -> FoundMailbox | None:
         """The mailbox of an envelope address; None when nobody has it.
 
-        Raises `DirectoryUnavailable`; `NotAsked` where the directory is elsewhere and must be asked first (`ask`).
+        A `postmaster` of ours that nobody is is another one's (`Organization.postmasters`). Raises
+        `DirectoryUnavailable`; `NotAsked` where the directory is elsewhere and must be asked first (`ask`).
         """
         found = self._find(address)
         if found is not None:
             return found
+        for other in self.organization.postmasters(address):
+            found = self._find(other)
+            if found is not None:
+                return found
         local, at, domain = address.rpartition("@")
         name, delimiter, detail = local.partition(DELIMITER)
         if not at or not delimiter or not name:
@@ -68,7 +74,7 @@ class Recipients:
         if "@" not in address and address.casefold() != "postmaster":
             return None
         try:
-            user = self._directory.find(canonical_login_name(address, self.default_domain))
+            user = self._directory.find(canonical_login_name(address, self.organization.default_domain))
         except BadLoginName:
             return None
         if user is None:

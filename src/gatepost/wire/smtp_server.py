@@ -83,7 +83,7 @@ class SmtpServer(SmtpServerMail):
         self._reset()
         if reply.positive:
             self.messages += 1
-            self._idle = self._errors = 0
+            self._idle = self._errors = self._swallowed = 0
         return self._go_on(reply.encode(), ends=reply.code == 421)
 
     def signed_in(self, user: str) -> list[ServerEvent]:
@@ -113,12 +113,11 @@ class SmtpServer(SmtpServerMail):
 
     def looked_up(self) -> list[ServerEvent]:
         """What `LookUp` asks for is known, or cannot be known now."""
-        command = self._asked_recipient
-        if self._state is State.CLOSED or command is None:
+        asked, self._asked = self._asked, None
+        if self._state is State.CLOSED or asked is None:
             return []
-        self._asked_recipient = None
         self._state = State.COMMAND
-        self._judge_recipient(command)
+        asked()
         return self._flush() if self._events else self._go_on(b"")
 
     def tls_started(self, *, server: str = "", partner: bool = False) -> list[ServerEvent]:

@@ -70,6 +70,8 @@ class SmtpServerCore:
         self._recipients = 0
         self._refused_recipients = 0
         self._content: Content | None = None
+        self._swallowed = 0
+        """Octets of refused chunks since the last message that was taken."""
         self._chunks_failed = False
         """A chunk was refused: those that follow are swallowed until the message is given up."""
         self.tls = tls

@@ -34,7 +34,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """The recipient must be asked for elsewhere (`Asking`): when that was done call `looked_up()`."""
+    """The sender or recipient must be asked for elsewhere (`Asking`): when that was done call `looked_up()`."""
 
     name: str
     """What to ask for, as the judge said it."""
@@ -42,7 +42,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Whether the recipient is known is not known here; `name` must be asked for, then it is judged again."""
+    """What to say of a sender or recipient is not known here; `name` must be asked for, then it is judged again."""
 
     name: str
 
@@ -84,8 +84,8 @@ ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Imperso
 class Judge(Protocol):
     """Whom a session asks; all answer at once. A reply refuses, None lets pass."""
 
-    def mail(self, command: MailCommand) -> Reply | None:
-        """Called at MAIL; if it passes a message has begun."""
+    def mail(self, command: MailCommand) -> Reply | Asking | None:
+        """Called at MAIL, once more after each `Asking`; if it passes a message has begun."""
 
     def mail_wait(self) -> float:
         """Seconds before the answer to MAIL (back pressure)."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.smtp_command import BadCommand, RcptCommand, parse_mail, parse_rcpt
+from gatepost.wire.smtp_command import BadCommand, MailCommand, RcptCommand, parse_mail, parse_rcpt
 from gatepost.wire.smtp_server_content import ChunkContent, Content, DataContent
 from gatepost.wire.smtp_server_core import SmtpServerCore, State
 from gatepost.wire.smtp_server_events import Asking, LookUp, Store
 from gatepost.wire.smtp_server_rights import takes_passwords
 
 MAX_CHUNK_DIGITS = 20
+MAX_SWALLOWED = 16 * 1024 * 1024
+"""Octets of chunks that are read though nothing comes of them: clients do not stop at a refusal (RFC 3030, section
+4.2). A chunk with which it would be more ends the session, whose driver drops as much again and then cuts it off."""
 
 
 class SmtpServerMail(SmtpServerCore):
@@ -19,8 +25,8 @@ class SmtpServerMail(SmtpServerCore):
     _chunk_last = False
     _chunk_refusal = b""
     """Why the chunk under way is swallowed."""
-    _asked_recipient: RcptCommand | None = None
-    """The recipient of RCPT that is being looked up."""
+    _asked: Callable[[], None] | None = None
+    """What is to be done when it has been looked up."""
 
     def mail(self, argument: bytes) -> None:
         """MAIL."""
@@ -46,7 +52,14 @@ class SmtpServerMail(SmtpServerCore):
         if command.require_tls and not self.tls:
             self._error(replies.TLS_FOR_MESSAGE)
             return
+        self._judge_sender(command)
+
+    def _judge_sender(self, command: MailCommand) -> None:
         refused = self._judge.mail(command)
+        if isinstance(refused, Asking):
+            self._asked = partial(self._judge_sender, command)
+            self._park(LookUp(refused.name))
+            return
         if refused is None:
             self._reset()
             self._in_message = True
@@ -86,7 +99,7 @@ class SmtpServerMail(SmtpServerCore):
     def _judge_recipient(self, command: RcptCommand) -> None:
         refused = self._judge.recipient(command)
         if isinstance(refused, Asking):
-            self._asked_recipient = command
+            self._asked = partial(self._judge_recipient, command)
             self._park(LookUp(refused.name))
             return
         if refused is None:
@@ -160,6 +173,20 @@ class SmtpServerMail(SmtpServerCore):
                 self._content = ChunkContent(self._connector)
             else:
                 self._chunk_refusal = refused.encode()
+        self._bound_swallowing()
+
+    def _bound_swallowing(self) -> None:
+        """End the session where more would be read in vain than is worth while; the reply does not wait for it."""
+        content = self._content
+        if content is not None and content.size + self._chunk_left > self._connector.max_message_size:
+            refusal = replies.TOO_LARGE
+        elif self._chunk_refusal:
+            refusal = self._chunk_refusal
+        else:
+            return
+        self._swallowed += self._chunk_left
+        if self._swallowed > MAX_SWALLOWED:
+            self._end(refusal, "a chunk too large")
 
     def _read_chunk(self) -> bool:
         """Take what is there of a chunk; False while some of it is missing."""

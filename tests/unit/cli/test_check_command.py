@@ -10,9 +10,13 @@ from click.testing import CliRunner, Result
 from configuration_samples import FRONT_END as SAMPLE_FRONT_END
 from configuration_samples import ORGANIZATION, line_of, pki
 from configuration_samples import WHOLE as SAMPLE
+from hub_stage import FILE
 
 from gatepost.cli.check import command
 from gatepost.cli.main import run
+from gatepost.directory.editing import DirectoryEditor, Entry
+from gatepost.directory.port import User
+from gatepost.routing.decision import Mailbox
 
 
 @pytest.fixture
@@ -153,3 +157,33 @@ def test_the_status_goes_through_the_main_command(folder: Path, capsys: pytest.C
     assert run(["check", str(folder / "gatepost.toml")]) == 0
     assert run(["check", str(folder / "gatepost.toml"), "--server", "nobody"]) == 1
     assert 'server "nobody" of the option --server does not exist' in capsys.readouterr().out
+
+
+def test_a_hub_without_a_postmaster(tmp_path: Path) -> None:
+    """RFC 5321, section 4.5.1: said when the directory is there; one address does for all domains."""
+    (tmp_path / "spool").mkdir()
+    file = tmp_path / "hub.toml"
+    text = FILE.format(folder=tmp_path, port=2525, mailbox_port=2424, outside_port=2526, hub="", protocol="lmtp")
+    file.write_text(
+        text.replace('accepted_domains = ["contoso.com"]', 'accepted_domains = ["contoso.com", "b.example"]')
+    )
+
+    def said() -> str:
+        return "\n".join(
+            line for line in CliRunner().invoke(command, [str(file)]).output.splitlines() if "postmaster" in line
+        )
+
+    assert said() == ""
+    user = User("anna@contoso.com", Mailbox("DB01"))
+    with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
+        editor.add(Entry(user))
+    assert said() == (
+        f"{file}: warning: organization: nobody has the address postmaster at contoso.com, b.example: mail to it, and "
+        "answers to reports, go back; let somebody have it: gatepost user set NAME --add-address postmaster@contoso.com"
+    )
+    with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
+        editor.change(user.name, lambda entry: Entry(entry.user, ("postmaster@b.example",)))
+    assert "postmaster at contoso.com:" in said()
+    with DirectoryEditor(str(tmp_path / "directory.sqlite")) as editor:
+        editor.change(user.name, lambda entry: Entry(entry.user, ("postmaster@contoso.com",)))
+    assert said() == ""

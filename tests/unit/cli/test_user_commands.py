@@ -174,6 +174,27 @@ def test_set_changes_what_is_named_and_nothing_else(gatepost: Run, entry: Get) -
 
 
 @pytest.mark.usefixtures("anna")
+def test_whom_a_user_may_send_as(gatepost: Run, entry: Get) -> None:
+    """Addresses and domains, in one form each; what is not there cannot be taken away."""
+    done = gatepost("user", "set", "anna", "--add-send-as", "Bob", "--add-send-as", "*@News.example")
+    assert done == (0, "changed anna@contoso.com\n", "")
+    assert entry("anna@contoso.com").user.send_as == ("bob@contoso.com", "@news.example")
+    assert "send as:          bob@contoso.com @news.example\n" in gatepost("user", "show", "anna")[1]
+    gatepost("user", "set", "anna", "--add-send-as", "bob", "--remove-send-as", "@news.example")
+    assert entry("anna@contoso.com").user.send_as == ("bob@contoso.com",)
+    status, _, said = gatepost("user", "set", "anna", "--remove-send-as", "carol")
+    assert (status, said) == (1, "gatepost: anna@contoso.com has no grant to send as carol@contoso.com\n")
+    status, _, said = gatepost("user", "set", "anna", "--add-send-as", "@")
+    assert status != 0
+    assert "is no address and no domain" in said
+    gatepost("user", "add", "otto", "--database", "DB01", "--no-password", "--send-as", "@contoso.com")
+    assert entry("otto@contoso.com").user.send_as == ("@contoso.com",)
+    lines = b"name,database,send_as\nida,DB01,bob @news.example\n"
+    assert gatepost("user", "import", "-", stdin=lines)[0] == 0
+    assert entry("ida@contoso.com").user.send_as == ("bob@contoso.com", "@news.example")
+
+
+@pytest.mark.usefixtures("anna")
 def test_show_and_list(gatepost: Run) -> None:
     """By any address; for people and for programs; never the hash."""
     gatepost("user", "add", "otto", "--home-server", "MBX-01", "--disabled", "--no-password", "--protocol", "pop3")

@@ -164,15 +164,15 @@ async def test_a_server_that_hangs_is_given_up_cut_and_passed_over(start: Start)
 
 
 async def test_no_thread_free_in_time_is_busy_and_not_the_servers_fault(start: Start) -> None:
-    server = FakeServer()
-    server.hangs = True
-    pool = start(server, threads=1, seconds=0.2, try_seconds=10.0)
-    first = asyncio.ensure_future(_ask(pool))
+    pool = start(FakeServer(), threads=1, seconds=0.2, try_seconds=10.0)
+    gate = threading.Event()
+    first = asyncio.ensure_future(pool.run(lambda _: gate.wait(PATIENCE_SECONDS)))
     await asyncio.sleep(0)
     with pytest.raises(Busy):
         await _ask(pool)
     with pytest.raises(DirectoryUnavailable):
         await first
+    gate.set()
 
 
 async def test_too_many_that_wait_are_refused_at_once(start: Start) -> None:

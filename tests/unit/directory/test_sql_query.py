@@ -44,14 +44,21 @@ def _user(**columns: Any) -> Any:
 
 
 def test_columns_are_a_users_fields() -> None:
-    user, wrong = _user(protocols="imap, POP3", denied_protocols="pop3", disabled=1, login_at_server="anna", further=7)
+    user, wrong = _user(
+        protocols="imap, POP3",
+        denied_protocols="pop3",
+        disabled=1,
+        login_at_server="anna",
+        further=7,
+        send_as="Sales@contoso.com @fabrikam.com",
+    )
     assert wrong == ""
     assert user.name == "anna@contoso.com"
     assert user.mailbox == Mailbox("DB01")
     assert user.protocols == frozenset({Protocol.IMAP})
     assert user.disabled
     assert user.login_at_server == "anna"
-    assert user.directory == ""
+    assert user.send_as == ("@fabrikam.com", "sales@contoso.com")
 
 
 def test_what_is_not_there_has_a_default() -> None:

@@ -14,7 +14,7 @@ import structlog
 from directory_contract import ANNA, OTTO, SEEN_SECONDS, DirectoryContract
 
 from gatepost.directory import sqlite
-from gatepost.directory.editing import DirectoryEditor, Entry
+from gatepost.directory.editing import BadUser, DirectoryEditor, Entry
 from gatepost.directory.port import DirectoryUnavailable, User
 from gatepost.directory.sqlite import SqliteDirectory, prepare
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
@@ -141,3 +141,18 @@ def test_who_had_every_protocol_before_submission_came_has_it_too(tmp_path: Path
     with DirectoryEditor(path) as editor:
         assert editor.get("anna@contoso.com").user.protocols == frozenset(CLIENT_PROTOCOLS)
         assert editor.get("otto@contoso.com").user.protocols == {Protocol.IMAP, Protocol.HTTPS}
+        assert editor.get("otto@contoso.com").user.send_as == ()
+
+
+def test_grants_are_kept_and_must_be_addresses_or_domains(tmp_path: Path) -> None:
+    """`User.send_as`, as the directory and a worker's look-up tell it."""
+    path = str(tmp_path / "directory.sqlite")
+    user = User("anna@contoso.com", Mailbox("DB01"), send_as=("bob@contoso.com", "@news.example"))
+    with DirectoryEditor(path) as editor:
+        editor.add(Entry(user))
+        for bad in ("@", "@news.example.", "Bob@contoso.com", "two words@contoso.com"):
+            with pytest.raises(BadUser):
+                editor.add(Entry(replace(user, name="otto@contoso.com", send_as=(bad,))))
+    directory = sqlite.SqliteDirectory(path)
+    assert directory.find("anna@contoso.com") == user
+    directory.close()

@@ -134,6 +134,10 @@ def test_without_hubs_nothing_of_mail_is_missed() -> None:
 
 RECEIVE = ("receive_connectors", "Default")
 ERRORS: dict[str, tuple[Callable[[], Organization], tuple[str | int, ...], str, str]] = {
+    "a postmaster that is no address": (
+        lambda: replace(clean(), transport_config=TransportConfig(external_postmaster_address="postmaster")),
+        ("organization", "transport", "external_postmaster_address"), "no mail address", "postmaster@contoso.com",
+    ),
     "connector of an unknown server": (
         lambda: with_receive(receive("Default", server="HUB-9")),
         (*RECEIVE, "server"), '"HUB-9" does not exist', "HUB-1",

@@ -186,6 +186,29 @@ def test_mailboxes(service: Stage) -> None:
     assert service.text == BEFORE
 
 
+def test_sending_as_others(service: Stage) -> None:
+    """The source's command for one mailbox, and ours for a list with domains."""
+    service.run("New-Mailbox anna -Database DB01; New-Mailbox bob -Database DB01 -EmailAddresses robert")
+    service.run("Add-ADPermission robert -User ANNA -ExtendedRights 'Send As'")
+    assert service.values("Get-Mailbox anna", "SendAs") == [("bob@contoso.com",)]
+    (found,) = service.run("Get-Mailbox bob | Get-ADPermission")
+    assert (found.get("User"), found.get("ExtendedRights")) == ("anna@contoso.com", "Send As")
+    service.run("Add-ADPermission bob -User anna -ExtendedRights Send-As")
+    assert service.operator.warned[-1] == "nothing was changed: anna@contoso.com may send as bob@contoso.com already"
+    service.run("Remove-ADPermission bob -User anna -ExtendedRights Send-As -WhatIf")
+    assert service.operator.said[-1] == "What if: anna@contoso.com may no more send as bob@contoso.com"
+    service.run("Set-Mailbox anna -SendAs @{Add='@news.example','all'}")
+    service.run("Remove-ADPermission bob -User anna -ExtendedRights Send-As -Confirm:$false")
+    assert service.values("Get-Mailbox anna", "SendAs") == [("@news.example", "all@contoso.com")]
+    assert service.run("Get-ADPermission bob") == []
+    with pytest.raises(ShellError, match="has the right Send As only"):
+        service.run("Add-ADPermission bob -User anna -ExtendedRights ms-Exch-SMTP-Accept-Any-Sender")
+    with pytest.raises(ShellError, match="-ExtendedRights is needed"):
+        service.run("Add-ADPermission bob -User anna")
+    with pytest.raises(ShellError, match="-SendAs: @"):
+        service.run("Set-Mailbox anna -SendAs @{Add='@'}")
+
+
 def test_a_mailbox_without_a_password_is_warned_of(service: Stage) -> None:
     """Passwords are never part of a command."""
     service.run("New-Mailbox otto -Database DB01")

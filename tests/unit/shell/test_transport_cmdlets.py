@@ -67,6 +67,31 @@ def test_setting_a_standard_connector_writes_all_of_its_server_out(mail: Stage) 
     assert mail.operator.warned[-1] == "no setting of Default HUB-02 was changed: it is so already"
 
 
+def test_the_rights_of_a_connector_that_are_a_choice(mail: Stage) -> None:
+    """As in the source system, by the pipeline too; the rest follows from the groups."""
+    own_domains = r"'NT AUTHORITY\ANONYMOUS LOGON' -ExtendedRights ms-Exch-SMTP-Accept-Authoritative-Domain-Sender"
+    edge = "Get-ReceiveConnector -Server EDGE-01"
+    (found,) = mail.run(f"{edge} | Get-ADPermission")
+    assert found.get("ExtendedRights") == "ms-Exch-SMTP-Accept-Authoritative-Domain-Sender"
+    mail.run(f"{edge} | Remove-ADPermission -User {own_domains} -Confirm:$false")
+    assert mail.run(f"{edge} | Get-ADPermission") == []
+    (table,) = (t for t in tables(mail, "receive_connectors").values() if t["server"] == "EDGE-01")
+    assert table["accept_authoritative_domain_sender"] is False
+    mail.run(f"{edge} | Add-ADPermission -User {own_domains}")
+    assert len(mail.run(f"{edge} | Get-ADPermission")) == 1
+    mail.run(
+        r"Add-ADPermission 'HUB-02\Client HUB-02' -User ExchangeUsers -ExtendedRights MS-Exch-SMTP-Accept-Any-Sender"
+    )
+    assert tables(mail, "receive_connectors")["Client HUB-02"]["accept_any_sender"] is True
+    assert not mail.session.organization.receive_connectors["Default HUB-02"].accept_any_sender
+    mail.run("Set-ReceiveConnector 'Client HUB-02' -CheckFromField $false")
+    assert mail.values("Get-ReceiveConnector 'Client HUB-02'", "CheckFromField") == [False]
+    with pytest.raises(ShellError, match="that right is no choice here"):
+        mail.run(
+            "Add-ADPermission 'Client HUB-02' -User ExchangeUsers -ExtendedRights ms-Exch-SMTP-Accept-Any-Recipient"
+        )
+
+
 def test_each_usage_has_its_defaults(mail: Stage) -> None:
     """exchange-facts 4.9, by parameter and by switch."""
     expected = {

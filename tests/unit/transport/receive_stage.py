@@ -166,6 +166,9 @@ class Accounts:
         await asyncio.sleep(0)
         return self._judge(name.removeprefix("slow"), password)
 
+    def look_up(self, name: str) -> User | None:
+        return User("anna@ours.example", Mailbox("DB01")) if name == "anna" else None
+
     def _judge(self, name: str, password: str) -> SignInResult:
         user = User("anna@ours.example", Mailbox("DB01"))
         if self.verdict is not None:

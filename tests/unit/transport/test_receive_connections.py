@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import socket
 import struct
 import tracemalloc
@@ -18,7 +19,7 @@ from gatepost.organization.transport import Binding, PermissionGroup, ReceiveAut
 from gatepost.transport.message import Notify
 from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.admission import ConnectorCounts
-from gatepost.transport.receive.leg import MAX_AHEAD, Phase, ReceiveLeg
+from gatepost.transport.receive.leg import MAX_AHEAD, MAX_LINGERING, Phase, ReceiveLeg
 from gatepost.transport.receive.trace import protocol_word
 from gatepost.wire.proxy_protocol import encode_v2
 
@@ -681,3 +682,45 @@ async def test_twenty_large_messages_at_once_keep_memory_flat() -> None:
         assert sum(writer.size for _, writer in stage.intake.taken) == 20 * (40 * 64000 + 18)
         # 51 MB went through; the clients' own buffers are in this, too.
         assert peak < 12_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("anna", "anna@ours.example"),
+        ("Bob@Far.example", "Bob@Far.example"),
+        ("my-secret", ""),
+        ("my@secret", ""),
+        ("x" * 400 + "@far.example", ""),
+        ("b\x1b[2J@far.example", ""),
+    ],
+)
+async def test_a_refused_sign_in_says_who(name: str, shown: str) -> None:
+    """Who has the name, or the address that was typed. What is neither may be a password, and is not said."""
+    clear = frozenset({*CONNECTOR.authentication} - {"basic-require-tls"})
+    async with receiving(replace(CONNECTOR, authentication=clear)) as stage:
+        client = await stage.client()
+        got = await client.say("EHLO c.example", f"AUTH PLAIN {plain(name, 'wrong')}")
+        assert got[1].startswith("535 5.7.8")
+        (line,) = [call.kwargs for call in stage.log.calls if call.args == ("receive.sign_in_refused",)]
+        assert (line["user"], line["client"]) == (shown, "127.0.0.1")
+        assert "wrong" not in str(line)
+
+
+async def test_a_chunk_far_too_large_is_answered_before_it_has_come() -> None:
+    """A client that goes on sending reads the answer; what it sends is dropped, and not for ever."""
+    async with receiving() as stage:
+        client = await stage.client()
+        got = await client.say("EHLO c.example", "MAIL FROM:<s@far.example>", "RCPT TO:<a@ours.example>")
+        assert got[2].startswith("250")
+        assert (await client.say("BDAT 999999999999 LAST"))[0].startswith("552 5.3.4")
+        (connection,) = stage.service.connections
+        block, sent = b"x" * 65536, 0
+        with contextlib.suppress(ConnectionError):
+            while stage.service.connections and sent < 4 * MAX_LINGERING:
+                client.writer.write(block)
+                sent += len(block)
+                await client.writer.drain()
+        await until(lambda: connection not in stage.service.connections)
+        assert sent < 4 * MAX_LINGERING
+        assert stage.intake.taken == []

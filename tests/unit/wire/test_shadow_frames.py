@@ -256,7 +256,7 @@ def test_what_a_server_must_not_answer_ends_the_channel(stream: bytes) -> None:
         (Ask(0, 1), [5, 1, [["a", None, ["D" * 2000]]]]),
         (Ask(0, 1), [2, "a"]),
         (AskStatus(["a"]), [8, []]),
-        (AskStatus(["a"]), [8, [4]]),
+        (AskStatus(["a"]), [8, [5]]),
         (TookOver(["a"]), [8, [1, 1]]),
         (Redeliver("r", "DB", 0.0, 1.0), [10, -1]),
         (Redeliver("r", "DB", 0.0, 1.0), [8, []]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from smtp_play import Play, Recorder
 
-from gatepost.wire.smtp_command import RcptCommand
+from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server_events import Asking, LookUp
 
@@ -21,6 +21,12 @@ class AskingRecorder(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.known: set[str] = set()
+        self.senders_asked = False
+
+    def mail(self, command: MailCommand) -> Reply | Asking | None:  # type: ignore[override]
+        if self.senders_asked and command.sender not in self.known:
+            return Asking(command.sender)
+        return super().mail(command)
 
     def recipient(self, command: RcptCommand) -> Reply | Asking | None:
         name = command.address.partition("@")[0]
@@ -58,6 +64,15 @@ def test_any_split_gives_the_same_replies_in_order(size: int) -> None:
     assert [" ".join(line.split()[:2]) for line in play.heard() if line[3] == " "] == wanted
     assert play.contents == known.contents
     assert [r.address for r in play.stored[0].recipients] == ["anna@x.ours", "otto@x.ours"]
+
+
+def test_a_sender_may_have_to_be_asked_for_too() -> None:
+    play, judge = _play()
+    judge.senders_asked = True
+    play.heard()
+    _drive(play, judge, LINES)
+    assert [line[:3] for line in play.heard() if line[3] == " "][:4] == ["250", "250", "250", "550"]
+    assert len(play.stored) == 1
 
 
 def test_nothing_is_said_while_it_is_asked() -> None:

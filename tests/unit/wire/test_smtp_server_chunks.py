@@ -6,6 +6,7 @@ import pytest
 from smtp_play import Play, connector
 
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_mail import MAX_SWALLOWED
 
 
 def test_a_message_in_chunks() -> None:
@@ -69,6 +70,58 @@ def test_no_resources_at_the_first_chunk() -> None:
     play.begin("a@x.ours")
     play.judge.refuse_content = Reply(452, "Insufficient system resources", "4.3.1")
     assert play.codes(b"BDAT 6 LAST\r\nQUIT\r\nNOOP\r\n") == ["452 4.3.1", "250 2.0.0"]
+
+
+def test_a_chunk_far_too_large_is_refused_at_its_command() -> None:
+    """Its octets are never read, so that nobody can have us read for ever."""
+    play = Play(connector(max_message_size=1000))
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 999999999 LAST\r\nQUIT\r\n") == ["552 5.3.4"]
+    assert play.closed
+    assert play.session.lingers
+    assert play.session.reason == "a chunk too large"
+    assert play.stored == []
+
+
+def test_the_chunks_before_count() -> None:
+    """What is announced is too much together with what is there; a little too much is read, and the session goes on."""
+    most = MAX_SWALLOWED
+    play = Play(connector(max_message_size=most))
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 8\r\n" + b"12345\r\n1" + b"BDAT %d LAST\r\n" % (most - 5)) == ["250 2.0.0"]
+    assert not play.closed
+    play = Play(connector(max_message_size=most))
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 8\r\n" + b"12345\r\n1" + b"BDAT %d LAST\r\n" % (most + 1)) == ["250 2.0.0", "552 5.3.4"]
+    assert play.closed
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_many_refused_chunks_end_the_session_as_one_large_one_does(begun: bool) -> None:
+    """Whatever they were refused for; a message that is taken makes good what came before."""
+    play = Play(connector(max_message_size=10))
+    if begun:
+        play.begin("a@x.ours")
+    else:
+        play.lines("EHLO c.example")
+    chunk = b"BDAT %d\r\n" % (MAX_SWALLOWED // 2) + b"x" * (MAX_SWALLOWED // 2)
+    first = "552 5.3.4" if begun else "503 5.5.1"
+    assert play.codes(chunk) == [first]
+    assert play.codes(chunk) == ["503 5.5.1"]
+    assert not play.closed
+    assert play.codes(b"BDAT 1\r\nx") == ["503 5.5.1"]
+    assert play.closed
+
+
+def test_a_message_that_is_taken_makes_refused_chunks_good() -> None:
+    play = Play(connector(max_message_size=10))
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT %d\r\n" % MAX_SWALLOWED + b"x" * MAX_SWALLOWED + b"RSET\r\n") == ["552 5.3.4", "250 2.0.0"]
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 3 LAST\r\na\r\n") == ["250 2.6.0"]
+    play.begin("a@x.ours")
+    assert play.codes(b"BDAT 12 LAST\r\n0123456789\r\n") == ["552 5.3.4"]
+    assert not play.closed
 
 
 def test_data_and_recipients_within_chunks_are_out_of_order() -> None:

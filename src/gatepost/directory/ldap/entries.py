@@ -66,6 +66,7 @@ def user_of(mapping: Mapping, entry: Entry) -> User:
         protocols=_protocols(mapping, entry),
         disabled=_is_disabled(mapping, entry),
         login_at_server=_text(entry, mapping.login_at_server),
+        send_as=tuple(sorted(_words(_texts(entry, mapping.send_as.lower())))) if mapping.send_as else (),
         reference=dn,
     )
 

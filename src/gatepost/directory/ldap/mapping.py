@@ -38,6 +38,8 @@ class Mapping:
     default_database: str = ""
     """For users with neither. Empty: they are no users."""
     login_at_server: str = ""
+    send_as: str = ""
+    """The attribute with the addresses and `@domain`s that the user may send as besides their own."""
     version: str = ""
     """The attribute that changes with the password."""
     disabled: str = ""
@@ -56,7 +58,7 @@ class Mapping:
     def attributes(self) -> tuple[str, ...]:
         """What is asked for."""
         wanted = (
-            self.name, self.database, self.home_server, self.login_at_server, self.version, self.disabled,
+            self.name, self.database, self.home_server, self.login_at_server, self.send_as, self.version, self.disabled,
             self.protocols, self.denied_protocols, self.protocol_settings, *(login.attribute for login in self.logins),
         )  # fmt: skip
         return tuple(dict.fromkeys(attribute for attribute in wanted if attribute))

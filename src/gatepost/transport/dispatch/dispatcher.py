@@ -17,6 +17,7 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.transport.dispatch import settling
+from gatepost.transport.dispatch.ahead import TakenAhead
 from gatepost.transport.dispatch.ports import Moved, NewToken, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
@@ -180,21 +181,23 @@ class Dispatcher:
     async def _send_all(self, queue: DeliveryQueue, sender: Sender, moves: int) -> None:
         """Until there is nothing more to send, or the database is active elsewhere: the old copy must get no mail."""
         sent = 0
-        ahead: Item | None = None
-        held = False
+        ahead: TakenAhead | None = None
         hands = self._settler.hands
         try:
             while sender.usable and not self._ending and queue.moves == moves:
-                item, is_held = ahead or queue.take(self._clock(), sender.address), held
-                ahead, held = None, False
+                item, is_held = ahead.take() if ahead is not None else (None, False)
+                item, ahead = item or queue.take(self._clock(), sender.address), None
                 if item is None:
                     if not await self._idles(queue):
                         return
                     continue
                 try:
                     ahead = self._taken_ahead(queue, sender)
-                    if ahead is not None:
-                        held = await InSteps(self._prepare(sender, ahead), partial(self._spool.in_hand, ahead.number))
+                    if ahead is not None and (other := ahead.item) is not None:
+                        ahead.held = await InSteps(
+                            self._prepare(sender, other), partial(self._spool.in_hand, other.number)
+                        )
+                        ahead.watch()
                     work = self._send(queue, sender, item, sent)
                     if not await InSteps(work, partial(self._spool.in_hand, item.number)):
                         return
@@ -204,9 +207,7 @@ class Dispatcher:
                 sent += 1
         finally:
             if ahead is not None:
-                if held:
-                    hands.give_back(ahead.number)
-                queue.put_back(ahead, self._clock())
+                ahead.give_back()
             # The next connection need not wait for the end of this one.
             queue.connections -= 1
             queue.leaving += 1
@@ -216,12 +217,13 @@ class Dispatcher:
             finally:
                 queue.leaving -= 1
 
-    def _taken_ahead(self, queue: DeliveryQueue, sender: Sender) -> Item | None:
+    def _taken_ahead(self, queue: DeliveryQueue, sender: Sender) -> TakenAhead | None:
         """The item after the one that is about to be sent, where no other connection would be quicker with it."""
         now = self._clock()
         if not sender.prompt or queue.ready(now) <= len(self._idle.get(queue, ())):
             return None
-        return queue.take(now, sender.address)
+        item = queue.take(now, sender.address)
+        return TakenAhead(queue, item, self._settler.hands, self._clock, self.touch) if item is not None else None
 
     async def _prepare(self, sender: Sender, item: Item) -> bool:
         """Let the sender know what follows; whether its envelope is held until then. What cannot be read now is met
@@ -300,7 +302,7 @@ class Dispatcher:
             hands.give_back(item.number)
             if not settled:  # cancelled, or a fault of ours
                 queue.put_back(item, self._clock())
-        if outcome.fault and not outcome.answers and not sent:
+        if outcome.fault and not outcome.answers and not sent and not outcome.busy:
             # It takes connections and no messages: as good as not reached.
             now = self._clock()
             reason = f"{sender.server}: {outcome.fault}"

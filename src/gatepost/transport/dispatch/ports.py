@@ -43,6 +43,8 @@ class Sent:
     fault: str = ""
     primary: ShadowHub | None = None
     """The server, where it was told to become the primary (SPEC S1)."""
+    busy: bool = False
+    """It was a 421: the server serves nobody now. `Reach.connect` knows, and goes to another server or waits."""
 
 
 NewToken = Callable[[], str]

@@ -25,6 +25,8 @@ from gatepost.transport.reports.rules import Fate
 
 FAULTS_BEFORE_DEFERRED = 2
 """Times that a session may end under a message before that message waits for its retry like one that was put off."""
+BUSY_BEFORE_DEFERRED = 4
+"""The same for sessions that ended by 421: that is the server's matter, unless it says so of one message again."""
 
 TAKEN = frozenset({RecipientState.DELIVERED, RecipientState.SHADOWED})
 """The next server has taken the message over."""
@@ -43,7 +45,7 @@ class Redundancy(Protocol):
         """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well. Begun at
         the call, before it is awaited."""
 
-    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
+    def handed_on(self, number: int, envelope: Envelope, sent: Sent) -> None:
         """A hub has become the primary for some recipients, and we are to keep their shadow."""
 
     def delivered(self, envelope: Envelope, next_hop: NextHop) -> None:
@@ -87,7 +89,7 @@ class Settler:
         self._count(outcome)
         if self.redundancy is not None:
             if outcome.primary is not None:
-                self.redundancy.handed_on(envelope, outcome)
+                self.redundancy.handed_on(item.number, envelope, outcome)
             elif any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
                 self.redundancy.delivered(envelope, queue.next_hop)
         if happened:
@@ -104,7 +106,9 @@ class Settler:
         item.attempts += 1
         uncertain = any(envelope.recipients[place].state is RecipientState.UNCERTAIN for place in left)
         item.server = address if uncertain else ""
-        put_off = bool(outcome.answers) or item.attempts >= FAULTS_BEFORE_DEFERRED
+        told = {answer.place for answer in outcome.answers}.intersection(left)
+        item.faults = 0 if told else item.faults + 1
+        put_off = bool(told) or item.faults >= (BUSY_BEFORE_DEFERRED if outcome.busy else FAULTS_BEFORE_DEFERRED)
         queue.put_back(item, now, now + self.settings.message_retry_interval if put_off else now)
 
     async def give_up(self, queue: DeliveryQueue, item: Item, reply: str) -> None:

@@ -1,10 +1,14 @@
-"""Whose message it is: the domain of the `From` field."""
+"""Whose message it is: the domain, and the addresses, of the `From` field."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from gatepost.wire.smtp_address import BadAddress, parse_address
 
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"|\((?:[^()\\]|\\.)*\)', re.DOTALL)
+_QUOTED_TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _ANGLE = re.compile(rb"<([^<>]*)>")
 _NO_DOMAIN = re.compile(rb"[\x00-\x20,;:\x7f]")
 MAX_DOMAIN = 255
@@ -28,3 +32,66 @@ def author_domain(from_field: bytes) -> str:
         return name.encode("idna").decode("ascii")
     except UnicodeError:
         return ""
+
+
+def author_addresses(from_field: bytes) -> tuple[str, ...]:
+    """All addresses of a `From` field's value, in their order; none when one of them cannot be read for certain.
+
+    Quoted strings and comments are looked past, as in `author_domain`. A group has none (RFC 6854): it names nobody.
+    """
+    try:
+        return tuple(parse_address(address, utf8=True) for address in _mailboxes(from_field.decode()))
+    except (UnicodeDecodeError, BadAddress):
+        return ()
+
+
+def _mailboxes(text: str) -> Iterator[str]:
+    """What stands for the address in each mailbox of a list (RFC 5322, section 3.4). Raises `BadAddress`."""
+    outside, inside, at = "", None, 0
+    while at < len(text):
+        character = text[at]
+        if character == '"':
+            quoted = _QUOTED_TEXT.match(text, at)
+            if quoted is None:
+                raise BadAddress("a quoted string without an end")
+            character = quoted[0]
+        elif character == "(":
+            at = _after_comment(text, at)
+            outside += " "
+            continue
+        elif character in "<>:;,":
+            if character == "<" and inside is None:
+                end = text.find(">", at)
+                if end < 0:
+                    raise BadAddress("no end of the address")
+                inside, outside, at = text[at + 1 : end], "", end + 1
+                continue
+            if character != ",":
+                raise BadAddress("no list of mailboxes")
+            yield _address(outside, inside)
+            outside, inside, at = "", None, at + 1
+            continue
+        outside += character
+        at += len(character)
+    yield _address(outside, inside)
+
+
+def _address(outside: str, inside: str | None) -> str:
+    """Within the brackets, where there are any; then nothing may follow them."""
+    if inside is None:
+        return outside.strip()
+    if outside.strip():
+        raise BadAddress("text after the address")
+    return inside.strip()
+
+
+def _after_comment(text: str, at: int) -> int:
+    """The place after the comment that begins at `at`. Raises `BadAddress`."""
+    depth = 0
+    while at < len(text):
+        character = text[at]
+        depth += (character == "(") - (character == ")")
+        at += 2 if character == "\\" else 1
+        if not depth:
+            return at
+    raise BadAddress("a comment without an end")

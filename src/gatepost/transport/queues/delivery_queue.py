@@ -20,6 +20,8 @@ from gatepost.transport.queues.rate import Rate
 
 ITEMS_PER_CONNECTION = 20
 """Another connection is opened for each so many that are ready (`SmtpConnectorQueueMessageCountThreshold…`)."""
+STALLED_SECONDS = 5.0
+"""And one more when for so long no connection has got on to another message, while some are ready."""
 BOUND_SECONDS = 60.0
 """How long a next hop is believed that it takes no more connections."""
 _LAST = itemgetter(2)
@@ -50,6 +52,8 @@ class DeliveryQueue:
         self.last_retry = 0.0
         self.connecting = 0
         self.connections = 0
+        self._taken_at = now
+        """When an item was last taken by a connection."""
         self._bound = 0
         self._bound_until = 0.0
         self.leaving = 0
@@ -138,6 +142,7 @@ class DeliveryQueue:
                 self._ready.append(item)
                 continue
             self._in_hand[item.number] = item
+            self._taken_at = now
             return item
         return None
 
@@ -147,6 +152,7 @@ class DeliveryQueue:
 
     def shift(self, seconds: float) -> None:
         """The clock was set by so much: what was to happen in a while still does in that while."""
+        self._taken_at += seconds
         if self.retry_at:
             self.retry_at += seconds
         for _, _, item in self._deferred:
@@ -190,14 +196,33 @@ class DeliveryQueue:
         self._bound_until = now + BOUND_SECONDS
 
     def wanted(self, now: float, most: int) -> int:
-        """How many connections to open now, with at most `most` in all."""
+        """How many connections to open now, with at most `most` in all.
+
+        One for each `ITEMS_PER_CONNECTION` that are ready, and one more while all that stand are held up: one message
+        that takes long, or a server that has fallen silent, holds up no short queue.
+        """
         if self.suspended or now < self.retry_at:
             return 0
         if now < self._bound_until:
             most = min(most, max(1, self._bound))
         ready = self.ready(now)
         open_now = self.connections + self.connecting
-        return max(0, min(most - self.leaving, -(-ready // ITEMS_PER_CONNECTION)) - open_now) if ready else 0
+        needed = -(-ready // ITEMS_PER_CONNECTION)
+        if needed <= open_now and self._is_held_up and now >= self._taken_at + STALLED_SECONDS:
+            needed = open_now + 1
+        return max(0, min(most - self.leaving, needed) - open_now) if ready else 0
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether every connection is at a message, and none is being made."""
+        return 0 < self.connections <= len(self._in_hand) and not self.connecting
+
+    def held_up_until(self, now: float) -> float | None:
+        """When to look at `wanted` again though nothing changes: what is ready waits for connections that are busy."""
+        if self.suspended or not self._ready or not self.connections:
+            return None
+        at = self._taken_at + STALLED_SECONDS
+        return at if at > now else now + STALLED_SECONDS
 
     def next_time(self) -> float | None:
         """When `wanted` may become more than 0 by itself; None when only something new can make it so."""

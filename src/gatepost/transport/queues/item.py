@@ -13,7 +13,8 @@ class Item:
     `due` is when it may be tried next.
     """
 
-    __slots__ = ("attempts", "attend", "due", "expires", "gone", "number", "recipients", "server", "size", "suspended")
+    __slots__ = ("attempts", "attend", "due", "expires", "faults", "gone", "number", "recipients", "server", "size",
+                 "suspended")  # fmt: skip
 
     def __init__(self, number: int, recipients: tuple[int, ...], size: int, expires: float, attend: float) -> None:
         self.number = number
@@ -23,6 +24,8 @@ class Item:
         self.attend = attend
         self.due = 0.0
         self.attempts = 0
+        self.faults = 0
+        """Sessions in a row that ended under it without an answer about it."""
         self.server = ""
         """Who is to be tried first: after an uncertain outcome the same server again (RFC 1047)."""
         self.suspended = False

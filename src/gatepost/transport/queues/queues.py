@@ -77,10 +77,15 @@ class Queues:
     def sleep(self, queue: DeliveryQueue, now: float) -> None:
         """Nothing more can be done for a queue now: look again when its time comes.
 
-        What could be sent at once waits for a connection, and those touch the queue when they have room or end.
+        What could be sent at once waits for a connection, and those touch the queue when they have room or end; in case
+        they do not it is looked at every few seconds.
         """
-        at = queue.next_time()
-        if at is None or at <= now or self._alarm_of.get(queue) == at:
+        at, known = queue.next_time(), self._alarm_of.get(queue)
+        if at is not None and at <= now:
+            at = queue.held_up_until(now)
+            if at is not None and known is not None and known <= at:
+                return  # that comes first, and is cheap
+        if at is None or known == at:
             return
         self._alarm_of[queue] = at
         heappush(self._alarms, (at, queue.identity, queue))

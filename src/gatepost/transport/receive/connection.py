@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from contextlib import suppress
 
-from gatepost.directory.port import SignInResult, Verdict
+from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
 from gatepost.organization.model import Protocol
+from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.peers.identity import PeerRefused
 from gatepost.relay import tasks
 from gatepost.routing.receiving import plain_address
+from gatepost.transport.headers.words import printable
 from gatepost.transport.ports import SpoolFull
 from gatepost.transport.receive.incoming import NO_RESOURCES, NOT_KEPT
 from gatepost.transport.receive.leg import MAX_AHEAD, Hold, Phase, ReceiveLeg
@@ -19,6 +22,7 @@ from gatepost.transport.receive.trace import tls_word
 from gatepost.transport.shadow.answering import AnsweringChannel
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Credentials, Refusal, Send, SignIn, StartTls
+from gatepost.wire.mailbox_address import mailbox_address
 from gatepost.wire.smtp_server_events import Impersonate, LookUp, OpenChannel, ServerEvent, Store, Wait
 
 _REFUSALS = {
@@ -119,11 +123,11 @@ class ReceiveConnection(ReceiveLeg):
         self.phase = Phase.PARKED
         name, password = credentials.authentication_id, credentials.password
         if sign_in is None:  # taken away since the session began
-            self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"))
+            self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"), name)
             return
         known = sign_in.password_now(name, password, Protocol.SUBMISSION)
         if known is not None:
-            self._judged(known)
+            self._judged(known, name)
         else:
             tasks.start(self._check_slowly(name, password), "sign-in")
 
@@ -134,16 +138,32 @@ class ReceiveConnection(ReceiveLeg):
             if sign_in is not None:
                 result = await sign_in.password(name, password, Protocol.SUBMISSION, self._address)
         finally:
-            self._judged(result)
+            self._judged(result, name)
 
-    def _judged(self, result: SignInResult) -> None:
+    def _judged(self, result: SignInResult, name: str) -> None:
+        """What came of a sign-in as `name`."""
         session, user = self.session, result.user
         assert session is not None
         if result.verdict is Verdict.SIGNED_IN and user is not None:
             self._answer(session.signed_in(user.name))
             return
-        self._service.log.info("receive.sign_in_refused", client=self._address, reason=result.reason)
+        self._service.log.info(
+            "receive.sign_in_refused",
+            client=self._address,
+            user=user.name if user is not None else self._shown(name),
+            reason=result.reason,
+        )
         self._answer(session.refuse(_REFUSALS.get(result.verdict, Refusal.WRONG_CREDENTIALS)))
+
+    def _shown(self, name: str) -> str:
+        """A name that was typed, for the log: who has it, else itself where it is an address. What is neither may be
+        a password that was typed in the wrong place."""
+        known: User | None = None
+        with suppress(DirectoryUnavailable):
+            known = self._service.sign_in.look_up(name) if self._service.sign_in is not None else None
+        if known is not None:
+            return known.name
+        return printable(name, MAX_LOGIN_NAME) if mailbox_address(name) is not None else ""
 
     async def _start_tls(self) -> None:
         service, session, connector, tls = self._service, self.session, self._connector, self._service.tls

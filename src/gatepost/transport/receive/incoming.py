@@ -56,7 +56,7 @@ class Incoming:
         self.stored = False
         """A message is in the intake's hands; what becomes of the connection does not matter to it."""
 
-    def mail(self, command: MailCommand) -> Reply | None:
+    def mail(self, command: MailCommand) -> Reply | Asking | None:
         """See `Judge`."""
         intake = self._intake
         if intake.pressure is Pressure.HIGH or (intake.refuses_strangers and not self._trusted()):

@@ -53,6 +53,8 @@ class Answers:
         self._decode = msgspec.msgpack.Decoder(Envelope).decode
         self.redeliver_here: Redeliver | None = None
         """Has the safety net of this hub delivered again; None: there is none."""
+        self.heard: Callable[[str], None] = lambda _server: None
+        """Told of each hub that asks."""
         self.held = 0
         """Copies that were kept for other hubs."""
 
@@ -108,7 +110,9 @@ class Answers:
         identity = self._identities.get(server, "")
         if took_over:
             await self._carrying.primary(self._primary.told(server, identity, tokens, self._carrying.is_busy))
-        return [self._status(server, token) for token in tokens]
+        found = [self._status(server, token) for token in tokens]
+        await self._redundancy.durable()  # what is said holds after a crash as well
+        return found
 
     async def redeliver(self, request: str, database: str, since: float, until: float) -> int:
         """See `Answering`."""
@@ -131,6 +135,7 @@ class Answers:
         self._identities[server] = identity
         self._keeper.heard(server, identity, moment, now)
         self._primary.heard(server, identity, moment, now)
+        self.heard(server)
 
     def _read(self, server: str, identity: str, token: str, encoded: bytes) -> Envelope:
         """The envelope of a copy: whatever it says of shadows, it is one of that hub's messages. Raises ValueError."""

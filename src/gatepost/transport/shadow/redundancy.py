@@ -73,8 +73,8 @@ class Redundancy:
                 envelope.databases.append(next_hop.domain)
             envelope.delivered = self._clock()
 
-    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
-        """See `settler.Redundancy`."""
+    def handed_on(self, number: int, envelope: Envelope, sent: Sent) -> None:
+        """See `settler.Redundancy`. The keeper knows at once: a report may be waited for before anything is kept."""
         primary = sent.primary
         places: dict[str, list[int]] = {}
         for answer in sent.answers:
@@ -83,6 +83,7 @@ class Redundancy:
         if primary is not None:
             for token, found in places.items():
                 copies.hand_on(envelope, found, primary.server, primary.identity, token, self._clock())
+            self._know(number, envelope)
 
     def anew(self, number: int) -> None:
         """What is settled of a message is told to its watchers once more, though others have heard it before."""
@@ -90,12 +91,7 @@ class Redundancy:
 
     def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
         """See `settler.Redundancy`."""
-        for shadow in envelope.shadows:
-            if self._keeper.number(shadow.primary, shadow.token) is None:
-                until = self._keeper.until(self._clock())
-                steps = self._keeper.keep(shadow.primary, shadow.identity, shadow.token, number, until)
-                if steps:
-                    self.carry(steps)
+        self._know(number, envelope)
         if settling.is_settled(envelope):
             return self._end(number, envelope)
         if envelope.shadows:
@@ -140,6 +136,15 @@ class Redundancy:
                 for database in envelope.databases
             )
         return kept
+
+    def _know(self, number: int, envelope: Envelope) -> None:
+        """The keeper knows of all shadows in the envelope."""
+        for shadow in envelope.shadows:
+            if self._keeper.number(shadow.primary, shadow.token) is None:
+                until = self._keeper.until(self._clock())
+                steps = self._keeper.keep(shadow.primary, shadow.identity, shadow.token, number, until)
+                if steps:
+                    self.carry(steps)
 
     def _end(self, number: int, envelope: Envelope) -> Awaitable[None]:
         self.in_queue.discard(number)
