@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -116,9 +117,31 @@ def _explain_mail(
         raise click.exceptions.Exit(1)
 
 
+class _Asked:
+    """The directory as a hub sees it, asked at once: a command may wait."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def find(self, canonical_name: str) -> User | None:
+        """See `Directory`."""
+        return self._stores.find_user(canonical_name)
+
+    async def ask(self, canonical_name: str) -> User | None:
+        """See `Directory`."""
+        return self._stores.find_user(canonical_name)
+
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:  # noqa: ARG002
+        """See `Directory`: no passwords are judged here."""
+        return False
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """See `Directory`: nothing lasts so long."""
+
+
 def _mailbox(stores: Stores, recipient: str) -> Mailbox | None:
     """The recipient's mailbox, if somebody has the address, as a hub finds it."""
-    found = Recipients(stores.directory, stores.configuration.organization).find(recipient)
+    found = Recipients(_Asked(stores), stores.configuration.organization).find(recipient)
     return found.mailbox if found is not None else None
 
 
@@ -127,7 +150,7 @@ def _find(stores: Stores, user: str) -> User:
         name = canonical_login_name(user, stores.configuration.organization.default_domain)
     except BadLoginName as error:
         raise click.ClickException(f"{user}: no login name: {error}") from error
-    found = stores.directory.find(name)
+    found = stores.find_user(name)
     if found is None:
         raise click.ClickException(f"{name} is not in the directory")
     return found

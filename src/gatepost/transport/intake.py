@@ -11,7 +11,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.balancing.back_pressure import SUBMISSION_QUEUE, BackPressure, Pressure
-from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.port import DirectoryUnavailable, NotAsked
 from gatepost.organization.transport import DomainKind
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.headers.filter import HeaderFacts, HeaderFilter, HeaderPolicy
@@ -22,6 +22,7 @@ from gatepost.transport.senders import Senders
 from gatepost.transport.shadow.protecting import NOT_REDUNDANT, Protector
 from gatepost.transport.shadow.protection import Protection
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_events import Asking
 
 FULL = Reply(452, "Insufficient system resources", "4.3.1")
 NOT_KEPT = Reply(451, "The message could not be kept, try again later", "4.3.0")
@@ -167,14 +168,20 @@ class Intake:
         """See `ports.Intake`."""
         return self._categorizer.domain_kind(address) is not None
 
-    def recipient(self, envelope: Envelope, address: str) -> Reply | None:  # noqa: ARG002 - whoever sends
+    def recipient(self, envelope: Envelope, address: str) -> Reply | Asking | None:  # noqa: ARG002 - whoever sends
         """See `ports.Intake`: in an authoritative domain only mailboxes that are there."""
         if self._categorizer.domain_kind(address) is not DomainKind.AUTHORITATIVE:
             return None
         try:
             return None if self._categorizer.knows(address) else UNKNOWN
+        except NotAsked as unknown:
+            return Asking(unknown.name)
         except DirectoryUnavailable:
             return NOT_NOW
+
+    async def ask(self, name: str) -> None:
+        """See `ports.Intake`."""
+        await self._categorizer.ask(name)
 
     def writer(self, size: int | None, envelope: Envelope) -> MessageWriter:
         """See `ports.Intake`."""

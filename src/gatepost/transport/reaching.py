@@ -263,12 +263,12 @@ class Reaching:
 
     # What senders ask
 
-    def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
+    async def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
         """The addresses by which a mailbox server knows the recipients."""
         for place in places:
             recipient = envelope.recipients[place]
             try:
-                found = self._recipients.find(recipient.address)
+                found = await self._recipients.find_by_asking(recipient.address)
             except DirectoryUnavailable:
                 found = None
             recipient.deliver_to = found.deliver_to if found is not None else ""
@@ -318,7 +318,7 @@ class MailSender:
     ) -> None:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
-            self._reaching.fill_in(envelope, places)
+            await self._reaching.fill_in(envelope, places)
         before = return_path_field(envelope.sender) if self._returns else b""
         recipients = [envelope.recipients[place] for place in places]
         self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced), token)
@@ -333,7 +333,7 @@ class MailSender:
     ) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
-            self._reaching.fill_in(envelope, places)
+            await self._reaching.fill_in(envelope, places)
         self._messages += 1
         recipients = [envelope.recipients[place] for place in places]
         before = return_path_field(envelope.sender) if self._returns else b""

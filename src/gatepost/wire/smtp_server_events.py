@@ -1,7 +1,7 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
 Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
-`StartTls`, `Wait`, `Impersonate` and `OpenChannel` the session is parked: what comes in is only kept.
+`StartTls`, `Wait`, `LookUp`, `Impersonate` and `OpenChannel` the session is parked: what comes in is only kept.
 """
 
 from __future__ import annotations
@@ -30,6 +30,21 @@ class Wait:
     """Say nothing for so many seconds, then call `waited()` (tarpit)."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """The recipient must be asked for elsewhere (`Asking`): when that was done call `looked_up()`."""
+
+    name: str
+    """What to ask for, as the judge said it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whether the recipient is known is not known here; `name` must be asked for, then it is judged again."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class OpenChannel:
     rest: bytes = b""
 
 
-ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | Impersonate | OpenChannel
+ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate | OpenChannel
 
 
 class Judge(Protocol):
@@ -78,8 +93,8 @@ class Judge(Protocol):
     def is_ours(self, address: str) -> bool:
         """Whether the recipient is one of the organization, so that everybody may send to it."""
 
-    def recipient(self, command: RcptCommand) -> Reply | None:
-        """Called at each RCPT that permissions and limits let through."""
+    def recipient(self, command: RcptCommand) -> Reply | Asking | None:
+        """Called at each RCPT that permissions and limits let through; once more after each `Asking`."""
 
     def content_begins(self) -> Reply | None:
         """Called at DATA or the first BDAT."""
