@@ -1,0 +1,115 @@
+"""What the runs of a proving of shadow redundancy come to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gatepost.proving.shadow_plan import ANY, Blow, Plan
+from gatepost.proving.stages import STAGES
+
+SHOWN = 100
+"""Messages that are named."""
+ENDS = ("acknowledged", "lost", "duplicates")
+
+
+@dataclass
+class Outcome:
+    """Of one run. Messages are identities, as the senders call them."""
+
+    plan: Plan
+    hubs: int
+    reached: list[bool] = field(default_factory=list)
+    """For each strike at a stage: whether a hub came there."""
+    acknowledged: set[str] = field(default_factory=set)
+    in_doubt: set[str] = field(default_factory=set)
+    refused: Counter[str] = field(default_factory=Counter)
+    refused_for_good: list[str] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    """Acknowledged, and not at the sink when the run was over."""
+    sent_all: bool = False
+    delivered_without: bool = True
+    """Where the hub came back late: the others delivered all without it."""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        strikes = " and ".join(f"{strike.blow} {strike.stage}" for strike in self.plan.strikes)
+        return f"run {self.plan.number}, {self.hubs} hubs, {strikes}: {len(self.missing)} missing"
+
+
+def report(
+    outcomes: Sequence[Outcome], arrived: Mapping[str, int], damaged: int, faults: Sequence[str]
+) -> dict[str, Any]:
+    """For programs; `stages` in the order of a message's life."""
+    order = [*(stage.name for stage in STAGES), ANY]
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    lost: list[str] = []
+    for outcome in outcomes:
+        row = rows[outcome.plan.stage]
+        gone = sorted(name for name in outcome.acknowledged if not arrived.get(name))
+        lost += gone
+        taken = outcome.acknowledged | outcome.in_doubt
+        row.update(
+            runs=1,
+            reached=all(outcome.reached),
+            acknowledged=len(outcome.acknowledged),
+            lost=len(gone),
+            duplicates=sum(max(arrived.get(name, 0) - 1, 0) for name in taken),
+        )
+        row.update({strike.blow.name.lower(): 1 for strike in outcome.plan.strikes})
+    stages = {name: _row(rows[name]) for name in order if name in rows}
+    total = {key: sum(row[key] for row in stages.values()) for key in ENDS}
+    blows = {blow.value: sum(row[blow.name.lower()] for row in stages.values()) for blow in Blow}
+    refused = sum((outcome.refused for outcome in outcomes), Counter[str]())
+    for_good = [reply for outcome in outcomes for reply in outcome.refused_for_good]
+    missed = [
+        name
+        for name, holds in {
+            "nothing is lost": not total["lost"],
+            "every message is acknowledged in the end": all(outcome.sent_all for outcome in outcomes),
+            "every content is as it was sent": not damaged,
+            "no reply is for good": not for_good,
+            "the others deliver without the hub that is away": all(one.delivered_without for one in outcomes),
+            "no fault of ours": not faults,
+        }.items()
+        if not holds
+    ]
+    summary = (
+        f"{'ok' if not missed else 'MISSED: ' + ', '.join(missed)}: {len(outcomes)} runs, "
+        f"{total['acknowledged']} messages acknowledged, {total['lost']} lost, {total['duplicates']} delivered twice; "
+        + ", ".join(f"{count} × {name}" for name, count in blows.items())
+    )
+    return {
+        "ok": not missed,
+        "missed": missed,
+        "runs": len(outcomes),
+        **total,
+        "lost_messages": lost[:SHOWN],
+        "damaged": damaged,
+        "blows": blows,
+        "stages": stages,
+        "not_reached": sum(not all(outcome.reached) for outcome in outcomes),
+        "unanswered": sum(len(outcome.in_doubt) for outcome in outcomes),
+        "refused": dict(sorted(refused.items())),
+        "refused_for_good": for_good[:SHOWN],
+        "not_delivered_without": [str(one) for one in outcomes if not one.delivered_without][:SHOWN],
+        "faults": list(faults)[:20],
+        "seconds_a_run": round(sum(one.seconds for one in outcomes) / max(len(outcomes), 1), 2),
+        "summary": summary,
+    }
+
+
+def _row(found: Counter[str]) -> dict[str, int]:
+    keys = ("runs", "reached", *(blow.name.lower() for blow in Blow), *ENDS)
+    return {key: found[key] for key in keys}
+
+
+def table(stages: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """For people: a line a stage."""
+    keys = list(next(iter(stages.values()), {}))
+    width = max(map(len, stages), default=0)
+    lines = [" " * width + "".join(f"{key:>14}" for key in keys)]
+    lines += [f"{name:<{width}}" + "".join(f"{row[key]:>14}" for key in keys) for name, row in stages.items()]
+    return lines
