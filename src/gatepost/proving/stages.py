@@ -166,13 +166,19 @@ def install(folder: str, server: str) -> None:
             print(f"no {place.module} {place.method}", file=sys.stderr)
             continue
         owner, method = found
-        setattr(owner, method, _watched(getattr(owner, method), gate, place, names))
+        setattr(owner, method, watched(getattr(owner, method), gate, place, names))
+
+
+def stop_this_process() -> None:
+    """Until somebody sends SIGCONT."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Gate:
     """Where a hub finds out whether it is meant."""
 
-    def __init__(self, folder: Path, server: str) -> None:
+    def __init__(self, folder: Path, server: str, stop: Callable[[], None] | None = None) -> None:
+        self._stop = stop or stop_this_process
         self._trap = folder / "trap"
         self._caught = folder / f"caught-{server}"
         self._serial = ""
@@ -199,11 +205,15 @@ class Gate:
             self._trap.rename(self._caught)
         except FileNotFoundError:  # another hub was first
             return
-        os.kill(os.getpid(), signal.SIGSTOP)
+        self._stop()
 
 
-def _watched(method: Callable[..., Any], gate: Gate, place: Place, names: list[str]) -> Callable[..., Any]:
-    def watched(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - any method
+def watched(
+    method: Callable[..., Any], gate: Callable[[list[str]], None], place: Place, names: list[str]
+) -> Callable[..., Any]:
+    """`method`, with a look at the gate before it or when its result is there."""
+
+    def called(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - any method
         meant = place.only is None or place.only(arguments[1:])
         if meant and not place.after:
             gate(names)
@@ -218,7 +228,7 @@ def _watched(method: Callable[..., Any], gate: Gate, place: Place, names: list[s
             gate(names)
         return result
 
-    return watched
+    return called
 
 
 async def _then(work: Coroutine[Any, Any, Any], passed: Callable[[], None]) -> Any:  # noqa: ANN401 - any method's
