@@ -72,13 +72,14 @@ class Cast:
             name: dict(zip(("servers", "clients"), free_ports(addresses[name], 2), strict=True)) for name in names
         }
         [self._sink_port] = free_ports(SINK, 1)
-        organization = _organization(addresses, places, self._sink_port)
+        organization = organization_tables(addresses, places, (SINK, self._sink_port))
+        organization |= shadow_settings(SHADOWS) if shadows else OFF
         self._sources = {name: frozenset(table["source_servers"]) for name, table in _spaces(organization)}
         self.trap = Trap(folder)
         self.hubs: dict[str, ShadowHub] = {}
-        pairs = _certificates(folder / "pki", organization, addresses)
+        pairs = certificates(folder / "pki", organization, addresses)
         for name in names:
-            own = _front_end(folder / name.lower(), name, pairs[name])
+            own = front_end_table(folder / name.lower(), name, pairs[name])
             self.hubs[name] = ShadowHub(folder / name.lower(), own, organization)
             self.hubs[name].environment |= stages.environment(folder, name)
         self.sink = new_sink(folder / "sink", self._sink_port, calm=True)
@@ -142,9 +143,10 @@ class Cast:
             self.damaged += whole != "1"
 
 
-def _organization(addresses: Mapping[str, str], ports: Mapping[str, Mapping[str, int]], sink_port: int) -> Table:
+def organization_tables(addresses: Mapping[str, str], ports: Mapping[str, Mapping[str, int]], sink: Address) -> Table:
+    """Hubs at these addresses, with a port for `clients` and one for `servers` each, before that sink."""
     names = list(addresses)
-    to_sink: Table = {"smart_hosts": [f"{SINK}:{sink_port}"], "tls": "none"}
+    to_sink: Table = {"smart_hosts": [f"{sink[0]}:{sink[1]}"], "tls": "none"}
     return {
         "organization": {
             "name": "contoso",
@@ -182,13 +184,22 @@ _CONNECTORS: dict[str, Table] = {
 }
 
 
+def shadow_settings(settings: Table) -> Table:
+    """A table of the organization."""
+    return {}
+
+
+OFF = shadow_settings({"shadow_redundancy_enabled": False})
+
+
 def _spaces(organization: Table) -> Iterator[tuple[str, Table]]:
     """The send connectors by the domain that they are for."""
     for table in organization["send_connectors"].values():
         yield table["address_spaces"][0], table
 
 
-def _front_end(folder: Path, name: str, files: Table) -> Table:
+def front_end_table(folder: Path, name: str, files: Table) -> Table:
+    """`[front_end]` of a hub; `files` are its certificates."""
     return {
         "server": name,
         "directory": str(folder / "directory.sqlite"),
@@ -198,7 +209,7 @@ def _front_end(folder: Path, name: str, files: Table) -> Table:
     }
 
 
-def _certificates(folder: Path, organization: Table, addresses: Mapping[str, str]) -> dict[str, Table]:
+def certificates(folder: Path, organization: Table, addresses: Mapping[str, str]) -> dict[str, Table]:
     """For each hub the keys of `[front_end]` that name its certificates."""
     authority = CertificateAuthority.create(folder)
     pair = make_authority("contoso", datetime.now(UTC))
