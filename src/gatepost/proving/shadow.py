@@ -133,10 +133,8 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
         outcome.reached.append(victim is not None)
     cast.trap.disarm()
     hub = cast.hubs[victim or stage.rng.choice(sorted(cast.hubs.keys() - stage.down))]
-    if strike.blow is Blow.HANG:
-        hub.stand_still()
-        await asyncio.sleep(strike.seconds)
-        hub.stand_still(go_on=True)
+    if strike.blow in (Blow.HANG, Blow.CUT):
+        await _disturb(cast, hub, strike)
         return
     hub.kill_all()
     if strike.blow is Blow.DISK:
@@ -150,6 +148,18 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
     if not is_first and strike.blow is Blow.DISK:
         await _all_up(stage)  # the other one may be the last that has a message
     await _start(hub)
+
+
+async def _disturb(cast: Cast, hub: ShadowHub, strike: Strike) -> None:
+    """Hang, or be cut off, for a while. A hub that was caught stands still."""
+    if strike.blow is Blow.CUT:
+        cast.cut_off(hub.name)
+        hub.stand_still(go_on=True)
+    else:
+        hub.stand_still()
+    await asyncio.sleep(strike.seconds)
+    cast.mend()
+    hub.stand_still(go_on=True)
 
 
 async def _caught(stage: Stage, strike: Strike) -> str | None:

@@ -24,6 +24,7 @@ from gatepost.lab.toml_text import Table, toml_text
 from gatepost.peers.ca import CERTIFICATE_DAYS, Authority, make_authority
 from gatepost.proving import stages
 from gatepost.proving.hub_stage import CLIENTS, RETRY_AT_ONCE, SINK, HubService, new_sink
+from gatepost.proving.links import Links
 from gatepost.proving.senders import DOMAIN
 from gatepost.proving.stages import Trap
 
@@ -73,6 +74,7 @@ class Cast:
         }
         [self._sink_port] = free_ports(SINK, 1)
         organization = organization_tables(addresses, places, (SINK, self._sink_port))
+        self._links = Links({name: (addresses[name], places[name]["servers"]) for name in names})
         organization |= shadow_settings(SHADOWS) if shadows else OFF
         self._sources = {name: frozenset(table["source_servers"]) for name, table in _spaces(organization)}
         self.trap = Trap(folder)
@@ -80,7 +82,8 @@ class Cast:
         pairs = certificates(folder / "pki", organization, addresses)
         for name in names:
             own = front_end_table(folder / name.lower(), name, pairs[name])
-            self.hubs[name] = ShadowHub(folder / name.lower(), own, organization)
+            seen = self._seen_by(name, organization)
+            self.hubs[name] = ShadowHub(folder / name.lower(), own, seen)
             self.hubs[name].environment |= stages.environment(folder, name)
         self.sink = new_sink(folder / "sink", self._sink_port, calm=True)
         self._taken = folder / "sink" / "taken"
@@ -108,6 +111,7 @@ class Cast:
         for hub in self.hubs.values():
             hub.stop()
         self.sink.stop()
+        self._links.close()
 
     @property
     def places(self) -> list[Address]:
@@ -117,6 +121,14 @@ class Cast:
     def can_do_without(self, away: AbstractSet[str], domains: Collection[str]) -> bool:
         """Whether other hubs send mail for these domains on."""
         return all(self._sources[domain] - away for domain in domains)
+
+    def cut_off(self, name: str) -> None:
+        """Nothing passes between this hub and the others. Clients and the sink reach it."""
+        self._links.cut(name, self.hubs.keys() - {name})
+
+    def mend(self) -> None:
+        """All hubs reach each other."""
+        self._links.mend()
 
     def busy(self) -> None:
         """The sink takes nothing for a moment, so that messages wait in the hubs."""
@@ -129,6 +141,14 @@ class Cast:
             for name, hub in self.hubs.items()
             for event in hub.events("worker.fault")
         ]
+
+    def _seen_by(self, name: str, organization: Table) -> Table:
+        """The organization as a hub knows it: it reaches the others over links that can be cut."""
+        servers = {
+            other: table | {"endpoints": {"smtp": {"port": self._links.ports.get((name, other), own_port(table))}}}
+            for other, table in organization["servers"].items()
+        }
+        return organization | {"servers": servers}
 
     def look(self) -> None:
         """Read what the sink has written since."""
@@ -182,6 +202,12 @@ _CONNECTORS: dict[str, Table] = {
     "clients": {"permission_groups": ["anonymous"]},
     "servers": {"permission_groups": ["servers"], "authentication": ["tls", "servers"]},
 }
+
+
+def own_port(server: Table) -> int:
+    """Where it takes mail of other hubs."""
+    port: int = server["endpoints"]["smtp"]["port"]
+    return port
 
 
 def shadow_settings(settings: Table) -> Table:

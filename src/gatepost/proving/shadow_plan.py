@@ -32,6 +32,8 @@ class Blow(StrEnum):
     """kill -9, and its spool is deleted."""
     HANG = "hung"
     """It stands still and goes on later."""
+    CUT = "cut off"
+    """Hub and hubs do not reach each other; clients and the next server reach all."""
 
 
 class Back(StrEnum):
@@ -50,7 +52,7 @@ class Strike:
     blow: Blow
     passes: int = 0
     seconds: float = 0.0
-    """Until the moment of a strike at random, or how long a hub hangs."""
+    """Until the moment of a strike at random, or how long a hub hangs or is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _part(stage: Stage | None) -> Part | None:
 def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
     first = stage.name if stage else ANY
     if _part(stage) not in (Part.TAKE_OVER, Part.FENCE):
-        blow = rng.choices(list(Blow), (4, 5, 1))[0]
+        blow = rng.choices(list(Blow), (8, 10, 1, 1))[0]
         return (_strike(first, blow, rng),)
     assert stage is not None
     kept = rng.random() < 0.5 or stage.part is Part.FENCE
@@ -103,7 +105,7 @@ def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
 
 
 def _strike(stage: str, blow: Blow, rng: random.Random) -> Strike:
-    if blow is Blow.HANG:
+    if blow in (Blow.HANG, Blow.CUT):
         # Long enough that it is held dead, or not.
         return Strike(stage, blow, rng.randint(0, MOST_PASSES), rng.choice((0.3, RESUBMIT_SECONDS * 2)))
     if stage == ANY:

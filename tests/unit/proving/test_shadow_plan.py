@@ -65,7 +65,8 @@ def test_what_is_lost_and_what_comes_twice_is_counted_by_stage() -> None:
     assert (found["acknowledged"], found["lost"], found["duplicates"]) == (3, 1, 3)
     assert found["lost_messages"] == ["1001.2"]
     assert found["stages"]["settled"] == {
-        "runs": 1, "reached": 1, "kill": 0, "disk": 1, "hang": 0, "acknowledged": 2, "lost": 1, "duplicates": 2,
+        "runs": 1, "reached": 1, "kill": 0, "disk": 1, "hang": 0, "cut": 0, "acknowledged": 2, "lost": 1,
+        "duplicates": 2,
     }  # fmt: skip
     assert found["stages"][ANY]["duplicates"] == 1
     assert found["missed"] == ["nothing is lost"]
