@@ -3,7 +3,8 @@
 # make tour      the same, tried by itself: each step says what is expected and what came
 # make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
 # make unit      only the fast tests
-# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol; a hub is killed
+# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol; hubs are killed,
+#                alone and with their disks
 # make bench     this front door beside nginx, HAProxy and Dovecot, in one run
 # make clean     everything away that these commands made
 #
@@ -11,6 +12,7 @@
 
 PYTHON ?=
 PROVING_SESSIONS ?= 500
+PROVING_RUNS ?= 20
 BIN := .venv/bin
 SOURCES := src tests benchmarks
 export PYTHON
@@ -54,6 +56,7 @@ proving: install
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS)
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS) --kill
 	$(BIN)/gatepost proving transport --lab
+	$(BIN)/gatepost proving shadow --lab --runs $(PROVING_RUNS)
 
 bench: install
 	@scripts/install-runtime .cache/runtime

@@ -59,45 +59,37 @@ class ShadowHub(HubService):
                 os.kill(pid, signal.SIGCONT if go_on else signal.SIGSTOP)
 
 
-class Cast:
-    """The hubs by name, the sink, and the trap that all hubs look at."""
+class ShadowHubs:
+    """The hubs by name, the links between them, and the trap that all of them look at."""
 
-    def __init__(self, folder: Path, network: int, count: int, *, shadows: bool) -> None:
-        """`count` hubs at 127.0.`network`.x; `shadows`: whether shadow redundancy is on."""
+    def __init__(self, folder: Path, network: int, count: int, next_server: Address, *, shadows: bool) -> None:
+        """`count` hubs at 127.0.`network`.x before `next_server`; `shadows`: whether shadow redundancy is on.
+
+        Raises OSError.
+        """
         self.folder = folder
-        self.shadows = shadows
         folder.mkdir(parents=True)
         names = [f"HUB-{number:02}" for number in range(1, count + 1)]
         addresses = {name: f"127.0.{network}.{number}" for number, name in enumerate(names, 1)}
         places = {
             name: dict(zip(("servers", "clients"), free_ports(addresses[name], 2), strict=True)) for name in names
         }
-        [self._sink_port] = free_ports(SINK, 1)
-        organization = organization_tables(addresses, places, (SINK, self._sink_port))
-        self._links = Links({name: (addresses[name], places[name]["servers"]) for name in names})
+        organization = organization_tables(addresses, places, next_server)
         organization |= shadow_settings(SHADOWS) if shadows else OFF
         self._sources = {name: frozenset(table["source_servers"]) for name, table in _spaces(organization)}
+        self._links = Links({name: (addresses[name], places[name]["servers"]) for name in names})
         self.trap = Trap(folder)
         self.hubs: dict[str, ShadowHub] = {}
         pairs = certificates(folder / "pki", organization, addresses)
         for name in names:
             own = front_end_table(folder / name.lower(), name, pairs[name])
-            seen = self._seen_by(name, organization)
-            self.hubs[name] = ShadowHub(folder / name.lower(), own, seen)
+            self.hubs[name] = ShadowHub(folder / name.lower(), own, self._seen_by(name, organization))
             self.hubs[name].environment |= stages.environment(folder, name)
-        self.sink = new_sink(folder / "sink", self._sink_port, calm=True)
-        self._taken = folder / "sink" / "taken"
-        self._read = 0
-        self.arrived: dict[str, int] = defaultdict(int)
-        """How often the sink has taken each identity, whole; see `look`."""
-        self.damaged = 0
 
     def start(self) -> None:
-        """All of them, and wait until they greet."""
-        self.sink.start()
+        """All of them, and wait until they greet. Raises `ServerNotStarted`."""
         for hub in self.hubs.values():
             hub.start()
-        self.sink.wait_ready()
         for hub in self.hubs.values():
             hub.wait_ready()
 
@@ -110,7 +102,6 @@ class Cast:
                 hub.signal(signal.SIGTERM)
         for hub in self.hubs.values():
             hub.stop()
-        self.sink.stop()
         self._links.close()
 
     @property
@@ -123,16 +114,12 @@ class Cast:
         return all(self._sources[domain] - away for domain in domains)
 
     def cut_off(self, name: str) -> None:
-        """Nothing passes between this hub and the others. Clients and the sink reach it."""
+        """Nothing passes between this hub and the others. Clients and the next server reach it."""
         self._links.cut(name, self.hubs.keys() - {name})
 
     def mend(self) -> None:
         """All hubs reach each other."""
         self._links.mend()
-
-    def busy(self) -> None:
-        """The sink takes nothing for a moment, so that messages wait in the hubs."""
-        self.sink.signal(signal.SIGUSR1)
 
     def faults(self) -> list[str]:
         """Unexpected faults in the hubs' logs."""
@@ -150,6 +137,36 @@ class Cast:
         }
         return organization | {"servers": servers}
 
+
+class Cast(ShadowHubs):
+    """Hubs before a sink that writes down what it takes."""
+
+    def __init__(self, folder: Path, network: int, count: int, *, shadows: bool) -> None:
+        """As `ShadowHubs`."""
+        [port] = free_ports(SINK, 1)
+        super().__init__(folder, network, count, (SINK, port), shadows=shadows)
+        self.sink = new_sink(folder / "sink", port, calm=True)
+        self._taken = folder / "sink" / "taken"
+        self._read = 0
+        self.arrived: dict[str, int] = defaultdict(int)
+        """How often the sink has taken each identity, whole; see `look`."""
+        self.damaged = 0
+
+    def start(self) -> None:
+        """See `ShadowHubs`."""
+        self.sink.start()
+        self.sink.wait_ready()
+        super().start()
+
+    def stop(self) -> None:
+        """See `ShadowHubs`."""
+        super().stop()
+        self.sink.stop()
+
+    def busy(self) -> None:
+        """The sink takes nothing for a moment, so that messages wait in the hubs."""
+        self.sink.signal(signal.SIGUSR1)
+
     def look(self) -> None:
         """Read what the sink has written since."""
         with self._taken.open("rb") as file:
@@ -159,7 +176,7 @@ class Cast:
         self._read += len(text)
         for line in text.decode().splitlines():
             identity, whole, _ = line.split()
-            self.arrived[identity] += 1
+            self.arrived[identity] += whole == "1"
             self.damaged += whole != "1"
 
 
