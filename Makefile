@@ -3,8 +3,7 @@
 # make tour      the same, tried by itself: each step says what is expected and what came
 # make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
 # make unit      only the fast tests
-# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol; hubs are killed,
-#                alone and with their disks
+# make proving   databases move under load, with 500 clients of each protocol; hubs are killed, also with their disks
 # make bench     this front door beside nginx, HAProxy and Dovecot, in one run
 # make clean     everything away that these commands made
 #
