@@ -21,7 +21,7 @@ from typing import Any
 from gatepost.proving import machine
 from gatepost.proving.senders import Senders, end
 from gatepost.proving.shadow_cast import Cast, ShadowHub
-from gatepost.proving.shadow_plan import ANY, Back, Blow, Plan, Strike, plan
+from gatepost.proving.shadow_plan import ANY, Back, Blow, Busy, Plan, Strike, plan
 from gatepost.proving.shadow_report import Outcome, report
 
 Say = Callable[[str], None]
@@ -33,7 +33,10 @@ NUMBERS = 1000
 """Message numbers of a run: those of run N begin at N times it."""
 SESSIONS = 4
 REACH_SECONDS = 4.0
-"""Until a hub comes to the stage; else any is struck."""
+REACH_AGAIN_SECONDS = 8.0
+"""Until a hub comes to the stage, and to that of a second blow; else any is struck."""
+BUSY_AGAIN_SECONDS = 0.3
+"""Less than a sink is busy when it is told to be."""
 DELIVER_SECONDS = 30.0
 """From the end of sending, with all hubs up, until everything acknowledged is at the sink; what is not is lost."""
 WITHOUT_SECONDS = 20.0
@@ -101,56 +104,68 @@ async def _run(stage: Stage, run: Plan) -> Outcome:
     senders = Senders(cast.places, range(first, first + run.messages), SESSIONS, first, run.domains)
     outcome = Outcome(run, hubs=len(cast.hubs))
     began = time.monotonic()
-    if run.busy:
+    if run.busy is not Busy.NEVER:
         cast.busy()
     cast.trap.arm(run.strikes[0].stage, run.strikes[0].passes)
     sending = asyncio.create_task(senders.run())
+    holding = asyncio.create_task(_keep_busy(cast)) if run.busy is Busy.UNTIL_STRUCK else None
     try:
         for strike, following in zip(run.strikes, [*run.strikes[1:], None], strict=True):
             await _strike(stage, run, strike, following, outcome)
+        if holding is not None:
+            await end(holding)
         if stage.down:
             outcome.delivered_without = await _arrived(stage, senders, stage.without_seconds)
         await _all_up(stage)
         await asyncio.wait([sending], timeout=SEND_SECONDS)
         outcome.sent_all = sending.done()
     finally:
-        await end(sending)
+        for task in (sending, holding):
+            if task is not None:
+                await end(task)
     await _arrived(stage, senders, stage.deliver_seconds)
     outcome.acknowledged = senders.acknowledged
     outcome.in_doubt = senders.in_doubt
     outcome.refused = senders.refused
     outcome.refused_for_good = senders.refused_for_good
-    outcome.missing = {name for name in senders.acknowledged if not cast.arrived[name]}
+    outcome.missing = {name for name in senders.acknowledged if not cast.arrived.get(name)}
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
+async def _keep_busy(cast: Cast) -> None:
+    while True:
+        cast.busy()
+        await asyncio.sleep(BUSY_AGAIN_SECONDS)
+
+
 async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | None, outcome: Outcome) -> None:
-    """One blow. The trap of the one that follows is set before the hub comes back, and in time for what comes of it."""
-    cast = stage.cast
-    victim = await _caught(stage, strike)
+    """One blow. The trap of the one that follows is set before what comes of this one can reach it."""
+    cast, is_first = stage.cast, strike is run.strikes[0]
+    victim = await _caught(stage, strike, REACH_SECONDS if is_first else REACH_AGAIN_SECONDS)
     if strike.stage != ANY:
         outcome.reached.append(victim is not None)
     cast.trap.disarm()
     hub = cast.hubs[victim or stage.rng.choice(sorted(cast.hubs.keys() - stage.down))]
     if strike.blow in (Blow.HANG, Blow.CUT):
-        await _disturb(cast, hub, strike)
+        await _disturb(cast, hub, strike, following)
         return
     hub.kill_all()
     if strike.blow is Blow.DISK:
         hub.lose_disk()
-    if following is not None:
+    if is_first and following is not None:
+        await asyncio.sleep(run.away)
         cast.trap.arm(following.stage, following.passes)
-    is_first = strike is run.strikes[0]
     if is_first and run.back is Back.LATE and cast.can_do_without({hub.name}, run.domains):
         stage.down.add(hub.name)
         return
     if not is_first and strike.blow is Blow.DISK:
         await _all_up(stage)  # the other one may be the last that has a message
-    await _start(hub)
+    stage.down.discard(hub.name)
+    await _start(hub, is_first and following is not None)
 
 
-async def _disturb(cast: Cast, hub: ShadowHub, strike: Strike) -> None:
+async def _disturb(cast: Cast, hub: ShadowHub, strike: Strike, following: Strike | None) -> None:
     """Hang, or be cut off, for a while. A hub that was caught stands still."""
     if strike.blow is Blow.CUT:
         cast.cut_off(hub.name)
@@ -158,16 +173,18 @@ async def _disturb(cast: Cast, hub: ShadowHub, strike: Strike) -> None:
     else:
         hub.stand_still()
     await asyncio.sleep(strike.seconds)
+    if following is not None:
+        cast.trap.arm(following.stage, following.passes)
     cast.mend()
     hub.stand_still(go_on=True)
 
 
-async def _caught(stage: Stage, strike: Strike) -> str | None:
+async def _caught(stage: Stage, strike: Strike, seconds: float) -> str | None:
     """The hub that stands still at the stage."""
     if strike.stage == ANY:
         await asyncio.sleep(strike.seconds)
         return None
-    deadline = time.monotonic() + REACH_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if (victim := stage.cast.trap.caught()) is not None:
             return victim
@@ -181,9 +198,11 @@ async def _all_up(stage: Stage) -> None:
     stage.down.clear()
 
 
-async def _start(hub: ShadowHub) -> None:
+async def _start(hub: ShadowHub, may_stop: bool = False) -> None:
+    """Start it and wait until it greets, unless it `may_stop` on the way there: it is not waited for then."""
     hub.start()  # by this thread: the kernel ends it with the thread that started it
-    await asyncio.to_thread(hub.wait_ready)
+    if not may_stop:
+        await asyncio.to_thread(hub.wait_ready)
 
 
 async def _arrived(stage: Stage, senders: Senders, seconds: float) -> bool:

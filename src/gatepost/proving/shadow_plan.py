@@ -14,14 +14,20 @@ ANY = "at random"
 """The stage of runs that strike at any moment."""
 ANY_EVERY = 6
 """One run in so many."""
+STRIDE = 11
+"""Stages follow each other in this step, so that a short proving has some of each part. Prime to their number."""
 MESSAGES = (8, 30)
 """Of one run."""
 MOST_PASSES = 6
 """How many messages pass the stage at most before it strikes."""
 ANY_SECONDS = 1.2
 """After the first message: the latest moment of a strike at random."""
-WAITING = "before the relay"
-"""Where the first hub is struck in runs whose own stage comes after that."""
+WAITING = "before the 250"
+"""Where the first hub is struck in runs whose own stage comes later: some messages are acknowledged and wait."""
+SECOND = (Part.TAKE_OVER, Part.FENCE, Part.HUNG)
+"""Stages that are reached after a first blow."""
+HELD_DEAD_SECONDS = RESUBMIT_SECONDS + 2.0
+"""After it a hub that is away has been held dead, and its messages were taken over."""
 
 
 class Blow(StrEnum):
@@ -55,6 +61,14 @@ class Strike:
     """Until the moment of a strike at random, or how long a hub hangs or is cut off."""
 
 
+class Busy(StrEnum):
+    """When the sink takes nothing, so that messages wait in the hubs."""
+
+    NEVER = "never"
+    AT_FIRST = "at first"
+    UNTIL_STRUCK = "until all blows were struck"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One run. `strikes`: one, or two, of which at most one takes a disk."""
@@ -65,9 +79,10 @@ class Plan:
     strikes: tuple[Strike, ...]
     back: Back
     domains: tuple[str, ...]
-    busy: bool
-    """The sink takes nothing at first: messages wait in the hubs."""
+    busy: Busy
     messages: int
+    away: float = 0.0
+    """Seconds from the first of two blows until that hub comes back."""
 
     @property
     def takes_disk(self) -> bool:
@@ -78,42 +93,41 @@ class Plan:
 def plan(number: int, seed: int) -> Plan:
     """The run of that number: each stage in turn, everything else by chance."""
     rng = random.Random(seed * 1_000_003 + number)  # noqa: S311 - no secret
-    round_, place = divmod(number, len(STAGES) + max(1, len(STAGES) // ANY_EVERY))
-    stage = STAGES[(place + round_) % len(STAGES)] if place < len(STAGES) else None
-    strikes = _strikes(stage, rng)
-    domains = _domains(stage, rng)
-    second = len(strikes) > 1
-    busy = second or rng.random() < 0.4
-    back = Back.AT_ONCE if second and _part(stage) is Part.FENCE else rng.choice(list(Back))
-    messages = rng.randint(*MESSAGES)
-    return Plan(number, stage.name if stage else ANY, strikes, back, domains, busy, messages)
-
-
-def _part(stage: Stage | None) -> Part | None:
-    return stage.part if stage else None
+    turn, place = divmod(number, len(STAGES) + max(1, len(STAGES) // ANY_EVERY))
+    stage = STAGES[(place * STRIDE + turn) % len(STAGES)] if place < len(STAGES) else None
+    back, busy, away = rng.choice(list(Back)), rng.choices(list(Busy)[:2], (3, 2))[0], 0.0
+    if stage is not None and stage.part in SECOND:
+        busy = Busy.UNTIL_STRUCK
+        if stage.part is Part.FENCE:
+            back, away = Back.AT_ONCE, rng.choice((0.0, HELD_DEAD_SECONDS))
+    strikes, domains = _strikes(stage, rng), _domains(stage, rng)
+    return Plan(number, stage.name if stage else ANY, strikes, back, domains, busy, rng.randint(*MESSAGES), away)
 
 
 def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
-    first = stage.name if stage else ANY
-    if _part(stage) not in (Part.TAKE_OVER, Part.FENCE):
+    if stage is None or stage.part not in SECOND:
         blow = rng.choices(list(Blow), (8, 10, 1, 1))[0]
-        return (_strike(first, blow, rng),)
-    assert stage is not None
-    kept = rng.random() < 0.5 or stage.part is Part.FENCE
-    blows = (Blow.KILL, rng.choice((Blow.KILL, Blow.DISK))) if kept else (Blow.DISK, Blow.KILL)
-    return _strike(WAITING, blows[0], rng), Strike(stage.name, blows[1], rng.randint(0, 2))
+        return (_strike(stage.name if stage else ANY, blow, rng),)
+    first, second = Blow.KILL, rng.choice((Blow.KILL, Blow.DISK))
+    if stage.part is Part.HUNG:
+        first = Blow.HANG
+    elif stage.part is Part.TAKE_OVER and rng.random() < 0.5:
+        first, second = Blow.DISK, Blow.KILL
+    seconds = HELD_DEAD_SECONDS if first is Blow.HANG else 0.0
+    waiting = Strike(WAITING, first, rng.randint(2, MOST_PASSES), seconds)
+    return waiting, Strike(stage.name, second, rng.randint(0, 1))
 
 
 def _strike(stage: str, blow: Blow, rng: random.Random) -> Strike:
     if blow in (Blow.HANG, Blow.CUT):
         # Long enough that it is held dead, or not.
-        return Strike(stage, blow, rng.randint(0, MOST_PASSES), rng.choice((0.3, RESUBMIT_SECONDS * 2)))
+        return Strike(stage, blow, rng.randint(0, MOST_PASSES), rng.choice((0.3, HELD_DEAD_SECONDS)))
     if stage == ANY:
         return Strike(stage, blow, 0, rng.uniform(0.0, ANY_SECONDS))
     return Strike(stage, blow, rng.randint(0, MOST_PASSES))
 
 
 def _domains(stage: Stage | None, rng: random.Random) -> tuple[str, ...]:
-    if _part(stage) is Part.HAND_ON:
+    if stage is not None and stage.part is Part.HAND_ON:
         return (FAR,)
     return rng.choice(((DOMAIN,), (DOMAIN, FAR)))

@@ -35,7 +35,7 @@ if {process!r} in sys.orig_argv:
 
 
 class Part(StrEnum):
-    """What a hub is about at a stage."""
+    """What hubs are about at a stage."""
 
     ACCEPT = "accepting"
     RELAY = "relaying"
@@ -43,18 +43,23 @@ class Part(StrEnum):
     SETTLE = "settling"
     TAKE_OVER = "taking over"
     FENCE = "coming back"
+    HUNG = "going on after a hang"
+
+
+Only = Callable[[Any, tuple[Any, ...]], bool]
+"""Whether a call of an object's method with these arguments is meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A method, looked at before its call or when its result is there. `module` is below `gatepost.transport`."""
+    """A method, looked at before its call or when its result is there. `module` is below `gatepost`."""
 
     module: str
     method: str
     """`Class.method`."""
     after: bool = False
-    only: Callable[[tuple[Any, ...]], bool] | None = None
-    """Whether a call with these arguments (without `self`) is meant. None: every one."""
+    only: Only | None = None
+    """None: every call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,48 +72,92 @@ class Stage:
     place: Place
 
 
-def _envelope(arguments: tuple[Any, ...]) -> Envelope | None:
-    return next((one for one in arguments if isinstance(one, Envelope)), None)
+def _from_hub(_spool: object, arguments: tuple[Any, ...]) -> bool:
+    """A message that another hub hands on."""
+    return any(isinstance(one, Envelope) and one.source.internal for one in arguments)
 
 
-STAGES = (
-    Stage(
-        "before the commit",
-        Part.ACCEPT,
-        "the content is here, nothing of it is on disk",
-        Place("spool.spool", "DiskSpool.commit"),
+def _from_client(spool: object, arguments: tuple[Any, ...]) -> bool:
+    return not _from_hub(spool, arguments)
+
+
+def _to_hub(sender: Any, _arguments: tuple[Any, ...]) -> bool:  # noqa: ANN401 - a sender of the hub's
+    """It becomes the primary of what it takes."""
+    return sender.primary is not None
+
+
+def _to_stranger(sender: Any, arguments: tuple[Any, ...]) -> bool:  # noqa: ANN401 - a sender of the hub's
+    return not _to_hub(sender, arguments)
+
+
+def _took_over(_answers: object, arguments: tuple[Any, ...]) -> bool:
+    return bool(arguments[-1])
+
+
+def _asked_only(answers: object, arguments: tuple[Any, ...]) -> bool:
+    return not _took_over(answers, arguments)
+
+
+_COMMIT = ("transport.spool.spool", "DiskSpool.commit")
+_ACCEPT = ("transport.intake", "Intake.accept")
+_HOLD = ("transport.shadow.channel", "AskingChannel.hold")
+_HELD = ("transport.shadow.answers", "Answers.hold")
+_SEND = ("transport.send.sender", "SmtpSender.send")
+_ASKED = ("transport.shadow.answers", "Answers.ask")
+_STATUSES = ("transport.shadow.answers", "Answers.statuses")
+_ASK_STATUSES = ("transport.shadow.channel", "AskingChannel.statuses")
+
+
+def _spool(method: str, *, after: bool = False) -> Place:
+    return Place("transport.spool.spool", f"DiskSpool.{method}", after)
+
+
+_ROWS: dict[Part, tuple[tuple[str, str, Place], ...]] = {
+    Part.ACCEPT: (
+        ("before the commit", "the content is here, nothing of it on disk", Place(*_COMMIT, only=_from_client)),
+        ("copy asked for", "another hub is about to be asked to hold a copy", Place(*_HOLD)),
+        ("copy not on disk", "the other hub has the copy, its disk has not (that hub is struck)", Place(*_HELD)),
+        ("copy on disk", "the copy is on the other disk, and nobody knows (that hub is struck)", Place(*_HELD, True)),
+        ("committed", "on the own disk; the client has no answer", Place(*_COMMIT, True, _from_client)),
+        ("copy held", "the other hub has said that it holds the copy", Place(*_HOLD, True)),
+        ("before the 250", "the client's answer is ready", Place(*_ACCEPT, True, _from_client)),
     ),
-    Stage(
-        "committed here",
-        Part.ACCEPT,
-        "it is on the own disk, the client has no answer",
-        Place("spool.spool", "DiskSpool.commit", after=True),
+    Part.RELAY: (
+        ("before the relay", "acknowledged; the next server has nothing", Place(*_SEND, only=_to_stranger)),
+        ("sent", "all is sent, no answer yet", Place("transport.send.connection", "SmtpConnection._content", True)),
+        ("answered", "the next server's answer is here and not on disk", Place(*_SEND, True, _to_stranger)),
     ),
-    Stage(
-        "before the 250",
-        Part.ACCEPT,
-        "the answer is ready to be written",
-        Place("intake", "Intake.accept", after=True),
+    Part.HAND_ON: (
+        ("before handing on", "the next hub has nothing", Place(*_SEND, only=_to_hub)),
+        ("handed on, not on disk", "the next hub has the content (it is struck)", Place(*_COMMIT, only=_from_hub)),
+        ("handed on, before 250", "the next hub has it on disk (it is struck)", Place(*_ACCEPT, True, _from_hub)),
+        ("handed on, answered", "the next hub is responsible, which is not on disk here", Place(*_SEND, True, _to_hub)),
+        ("handed on, kept", "it is on disk that this hub keeps the shadow", _spool("set_aside", after=True)),
     ),
-    Stage(
-        "before the relay",
-        Part.RELAY,
-        "acknowledged, the next server has nothing yet",
-        Place("send.sender", "SmtpSender.send"),
+    Part.SETTLE: (
+        ("before the end", "delivered; neither its end nor the event is on disk", _spool("remove")),
+        ("event on disk", "the discard event is on disk", _spool("note_discards", after=True)),
+        ("settled", "the end of the message is on disk", _spool("remove", after=True)),
+        ("asked", "the shadow server asks what is finished, and is not answered", Place(*_ASKED)),
+        ("told", "it is about to be answered", Place(*_ASKED, True)),
+        ("before letting go", "the shadow server knows, its disk does not (it is struck)", _spool("let_go")),
+        ("let go", "the copy has left its disk (it is struck)", _spool("let_go", after=True)),
     ),
-    Stage(
-        "answered",
-        Part.RELAY,
-        "the next server's answer is here and not yet on disk",
-        Place("send.sender", "SmtpSender.send", after=True),
+    Part.TAKE_OVER: (
+        ("before taking over", "the primary is held dead, which is not on disk", _spool("take_back")),
+        ("taken over", "it is on disk that the shadow server is responsible", _spool("take_back", after=True)),
     ),
-    Stage(
-        "settled",
-        Part.SETTLE,
-        "the end of the message is on disk",
-        Place("spool.spool", "DiskSpool.remove", after=True),
+    Part.FENCE: (
+        ("asking at start", "a hub is back and asks before it sends", Place(*_ASK_STATUSES)),
+        ("asked at start", "its shadow server is asked (it is struck)", Place(*_STATUSES, only=_asked_only)),
+        ("answered at start", "the hub that is back has the answer", Place(*_ASK_STATUSES, True)),
     ),
-)
+    Part.HUNG: (
+        ("told of it", "a hub that had hung is told that it was taken over", Place(*_STATUSES, only=_took_over)),
+        ("gives way", "it has given way, and says so", Place(*_STATUSES, True, _took_over)),
+    ),
+}
+STAGES = tuple(Stage(name, part, text, place) for part, rows in _ROWS.items() for name, text, place in rows)
 
 
 class Trap:
@@ -151,7 +200,7 @@ def find(place: Place) -> tuple[type, str] | None:
     """The class and its method's name; None where there is none."""
     name, _, method = place.method.partition(".")
     with suppress(ImportError, AttributeError):
-        owner: type = getattr(importlib.import_module(f"gatepost.transport.{place.module}"), name)
+        owner: type = getattr(importlib.import_module(f"gatepost.{place.module}"), name)
         return (owner, method) if callable(getattr(owner, method)) else None
     return None
 
@@ -214,7 +263,7 @@ def watched(
     """`method`, with a look at the gate before it or when its result is there."""
 
     def called(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - any method
-        meant = place.only is None or place.only(arguments[1:])
+        meant = place.only is None or place.only(arguments[0], (*arguments[1:], *more.values()))
         if meant and not place.after:
             gate(names)
         result = method(*arguments, **more)

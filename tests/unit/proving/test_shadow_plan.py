@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
 
 from gatepost.proving.shadow_cast import FAR
-from gatepost.proving.shadow_plan import ANY, WAITING, Back, Blow, Plan, Strike, plan
+from gatepost.proving.shadow_plan import ANY, SECOND, STRIDE, WAITING, Back, Blow, Busy, Plan, Strike, plan
 from gatepost.proving.shadow_report import Outcome, report, table
 from gatepost.proving.stages import STAGES, Part
 
@@ -34,19 +35,26 @@ def test_disks_are_lost_one_at_a_time() -> None:
 
 def test_a_take_over_is_struck_after_a_hub_was_struck_that_has_messages() -> None:
     for one in PLANS:
-        second = PART.get(one.stage) in (Part.TAKE_OVER, Part.FENCE)
-        assert len(one.strikes) == (2 if second else 1)
+        is_second = PART.get(one.stage) in SECOND
+        assert len(one.strikes) == (2 if is_second else 1)
         assert one.strikes[-1].stage == one.stage
-        if second:
-            assert one.busy
+        assert (one.busy is Busy.UNTIL_STRUCK) == is_second
+        if is_second:
             assert one.strikes[0].stage == WAITING
 
 
 def test_a_hub_that_is_struck_while_it_comes_back_has_its_disk() -> None:
-    for one in PLANS:
-        if PART.get(one.stage) is Part.FENCE:
-            assert one.strikes[0].blow is Blow.KILL
-            assert one.back is Back.AT_ONCE
+    """And comes back while its messages are still its own, or after they were taken over."""
+    fenced = [one for one in PLANS if PART.get(one.stage) is Part.FENCE]
+    assert {one.strikes[0].blow for one in fenced} == {Blow.KILL}
+    assert {(one.back, one.away > 0) for one in fenced} == {(Back.AT_ONCE, True), (Back.AT_ONCE, False)}
+    hung = [one for one in PLANS if PART.get(one.stage) is Part.HUNG]
+    assert {one.strikes[0].blow for one in hung} == {Blow.HANG}
+
+
+def test_a_short_proving_has_some_of_each_part() -> None:
+    assert math.gcd(STRIDE, len(STAGES)) == 1
+    assert {PART[one.stage] for one in PLANS[:14] if one.stage in PART} == set(Part)
 
 
 def test_handing_on_needs_mail_that_is_handed_on() -> None:
@@ -54,7 +62,7 @@ def test_handing_on_needs_mail_that_is_handed_on() -> None:
 
 
 def outcome(number: int, stage: str, *names: str, **more: object) -> Outcome:
-    made = Plan(number, stage, (Strike(stage, Blow.DISK),), Back.LATE, (FAR,), busy=False, messages=len(names))
+    made = Plan(number, stage, (Strike(stage, Blow.DISK),), Back.LATE, (FAR,), busy=Busy.NEVER, messages=len(names))
     return Outcome(made, 2, [True], acknowledged=set(names), sent_all=True, **more)  # type: ignore[arg-type]
 
 

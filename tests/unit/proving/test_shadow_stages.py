@@ -24,8 +24,8 @@ def test_stages_have_names_of_their_own_and_every_part_has_one() -> None:
 
 
 def test_a_method_that_is_not_there_is_no_place() -> None:
-    assert find(Place("spool.spool", "DiskSpool.nothing")) is None
-    assert find(Place("spool.nothing", "DiskSpool.commit")) is None
+    assert find(Place("transport.spool.spool", "DiskSpool.nothing")) is None
+    assert find(Place("transport.spool.nothing", "DiskSpool.commit")) is None
 
 
 def test_the_first_that_comes_is_caught_once(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_method_is_looked_at_before_its_call_or_when_its_result_is_there
     await asyncio.sleep(0)
     assert seen == ["after", "told"]  # nobody has heard of it before
     seen.clear()
-    some = Place("spool", "Spool.x", only=lambda arguments: arguments == (4,))
+    some = Place("spool", "Spool.x", only=lambda _spool, arguments: arguments == (4,))
     for value in (3, 4):
         watched(Spool.plain, gate, some, ["only"])(spool, value)
     assert seen == ["plain", "only", "plain"]
