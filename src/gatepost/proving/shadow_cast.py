@@ -122,12 +122,13 @@ class ShadowHubs:
         self._links.mend()
 
     def faults(self) -> list[str]:
-        """Unexpected faults in the hubs' logs."""
-        return [
-            f"{name}: {event.get('message', '')}: {event.get('traceback', '')[-300:]}"
+        """Unexpected faults in the hubs' logs, each once."""
+        found = {
+            f"{event.get('message', '')}: {event.get('traceback', '')[-300:]}": f"{name}, {event.get('time', '')}"
             for name, hub in self.hubs.items()
             for event in hub.events("worker.fault")
-        ]
+        }
+        return [f"{where}: {text}" for text, where in found.items()]
 
     def _seen_by(self, name: str, organization: Table) -> Table:
         """The organization as a hub knows it: it reaches the others over links that can be cut."""

@@ -10,7 +10,7 @@ from typing import Any
 from gatepost.proving.shadow_plan import ANY, Blow, Plan
 from gatepost.proving.stages import STAGES
 
-SHOWN = 100
+SHOWN = 20
 """Messages that are named."""
 ENDS = ("acknowledged", "lost", "duplicates")
 
@@ -95,7 +95,7 @@ def report(
         "refused": dict(sorted(refused.items())),
         "refused_for_good": for_good[:SHOWN],
         "not_delivered_without": [str(one) for one in outcomes if not one.delivered_without][:SHOWN],
-        "faults": list(faults)[:20],
+        "faults": list(faults)[:SHOWN],
         "seconds_a_run": round(sum(one.seconds for one in outcomes) / max(len(outcomes), 1), 2),
         "summary": summary,
     }
