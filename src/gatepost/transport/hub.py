@@ -52,7 +52,11 @@ from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
 from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.shadow.answering import ShadowPart
+from gatepost.transport.shadow.channels import ShadowChannels
+from gatepost.transport.shadow.service import ShadowService
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
+from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
 
 TICK_SECONDS = 1.0
 CLOCK_SET_SECONDS = 5.0
@@ -72,6 +76,8 @@ VERBS = frozenset(
 """What `Operating` does for operators."""
 QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
 """What `Quarantine` does for them."""
+SHADOW_VERBS = frozenset({"shadow_queues", "shadow_messages", "shadow_resubmit"})
+"""What `shadow.listing` does for them."""
 
 
 async def open_hub(
@@ -162,6 +168,21 @@ class Hub:
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
         self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
+        self._own = ShadowHub(server.name, spool.identity)
+        self._channels = ShadowChannels(self._reaching, self._own, log)
+        self.shadow = ShadowService(
+            self._own,
+            configuration.organization,
+            spool,
+            self._settler,
+            self.queues,
+            self._categorizer,
+            self._recipients,
+            self._channels,
+            clock,
+            log,
+        )
+        self._join_shadow()
         self._remembered = Remembered(spool, self.queues, self._selector, self._settler, clock)
         self._operating = Operating(
             self.queues,
@@ -190,13 +211,25 @@ class Hub:
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
         await self._remembered.load()
+        await self.shadow.load()
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
         threshold = self._configuration.server.transport.poison_threshold
-        self._loading = tasks.start(self._rerouting.load(self._spool.messages(), threshold), "load the spool")
+        self._loading = tasks.start(self._load(threshold), "load the spool")
         self._ahead = self._clock() - self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    async def _load(self, poison_threshold: int) -> None:
+        await self._rerouting.load(self._spool.messages(), poison_threshold, self.shadow.found)
+        self.shadow.loaded()
+
+    def _join_shadow(self) -> None:
+        """Who tells the shadow service what happens to messages."""
+        shadow = self.shadow
+        self._settler.redundancy = shadow.redundancy
+        self.intake.watched = shadow.watched
+        shadow.carrying.take_up = self._rerouting.take_up
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
         """Accept connections on bound, listening sockets, by binding. Owns the sockets from then on."""
@@ -234,6 +267,8 @@ class Hub:
             await asyncio.gather(self._loading, return_exceptions=True)
         await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
         await self._rerouting.end()
+        await self.shadow.end()
+        self._channels.close()
         await self._reaching.close()
         await self._resolver.close()
         if self._checks is not None:
@@ -261,6 +296,7 @@ class Hub:
             "unhealthy_servers": len(self._selector),
             "pressure": int(self.intake.pressure),
             "loading": int(self._rerouting.loading),
+            **self.shadow.counters(),
         }
 
     async def operate(self, verb: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - by verb
@@ -271,9 +307,15 @@ class Hub:
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
         if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
             raise NotFound(f"there is no server {arguments.get('target')}")
-        if verb not in VERBS | QUARANTINE_VERBS:
+        if verb in VERBS:
+            performer: object = self._operating
+        elif verb in QUARANTINE_VERBS:
+            performer = self._quarantine
+        elif verb in SHADOW_VERBS:
+            performer = self.shadow.listing
+        else:
             raise ValueError(f"the transport knows no {verb}")
-        answer = getattr(self._operating if verb in VERBS else self._quarantine, verb)(**arguments)
+        answer = getattr(performer, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
 
     # What changes
@@ -289,7 +331,8 @@ class Hub:
         connectors = self._connectors()
         limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}
         expiration = server.transport.message_expiration
-        self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
+        delays = {c.name: c.max_acknowledgement_delay for c in connectors}
+        self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits, delays=delays))
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
         self._know_ourselves()
         keys = front_end.peer_keys
@@ -308,6 +351,17 @@ class Hub:
             )
         self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
         self._set_checks()
+        self._set_shadow(expiration)
+
+    def _set_shadow(self, expiration: float) -> None:
+        """With which hubs messages are made redundant, and how."""
+        shadow, organization = self.shadow, self._configuration.organization
+        others = shadow.configure(organization, expiration)
+        self._channels.keep_only(others)
+        self._receive.shadow = ShadowPart(ShadowOffer(self._own, others), shadow.answers) if others else None
+        protector = shadow.protector if shadow.protector.active else None
+        self.intake.protector = self._reporting.protector = protector
+        self._dispatcher.token = shadow.tokens.fresh if shadow.is_on else None
 
     def _know_ourselves(self) -> None:
         server, connectors = self._configuration.server, self._connectors()
@@ -338,6 +392,7 @@ class Hub:
         self._notice_clock(now)
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
         self._look_up_again(now)
+        self.shadow.tick(now)
         if abs(now - self._known_at) >= ADDRESSES_SECONDS:
             self._know_ourselves()
         self._remembered.look(now)

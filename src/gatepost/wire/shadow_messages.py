@@ -2,8 +2,8 @@
 
 A channel is an SMTP session between servers of the organization (mutual TLS) after `XSHADOW <server> <identity>` was
 answered `250 2.0.0 <server> <identity>`; identities are those of the two queue databases. From then on both sides send
-frames (`shadow_frames`), each one message of this module. The client asks, the server answers each question in order;
-any number of questions may be under way.
+frames (`shadow_frames`), which carry the messages of this module. The client asks, many questions at a time; the server
+answers each of them once, in any order.
 
 A hub's part in a copy, by the copy's token:
 
@@ -30,7 +30,7 @@ class Status(IntEnum):
 
 
 class Hold(msgspec.Struct, tag=1, array_like=True, gc=False):
-    """Primary to shadow server: keep this copy. `size` octets of content follow in frames of content.
+    """Primary to shadow server: keep this copy. `size` octets of content follow in frames of their own.
 
     `envelope` is an encoded `transport.message.Envelope`. Answered by `Held` or `NotHeld`, after it is on disk.
     """

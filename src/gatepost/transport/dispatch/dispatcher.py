@@ -17,7 +17,7 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.transport.dispatch import settling
-from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
+from gatepost.transport.dispatch.ports import Moved, NewToken, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.leaving import as_it_leaves
@@ -73,6 +73,8 @@ class Dispatcher:
         self._attending: asyncio.TimerHandle | None = None
         self._attend_task: asyncio.Task[None] | None = None
         self._ending = False
+        self.token: NewToken | None = None
+        """With which messages are handed to hubs that become their primaries; None: nobody does."""
 
     @property
     def connections(self) -> int:
@@ -277,7 +279,7 @@ class Dispatcher:
         try:
             if not sender.usable:
                 return GONE
-            return await sender.send(envelope, places, body, opened)
+            return await sender.send(envelope, places, body, opened, self.token)
         except ContentDamaged:
             raise
         except OSError:

@@ -10,6 +10,7 @@ from gatepost.routing.next_hop import NextHop
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import BodyReader
 from gatepost.transport.reports.rules import Fate
+from gatepost.wire.shadow_words import ShadowHub
 from gatepost.wire.smtp_reply import Reply
 
 Reopen = Callable[[], Awaitable[BodyReader]]
@@ -27,6 +28,8 @@ class Answer:
     """The report of success that is ours to write, where one was asked for (RFC 3461, section 5.2)."""
     ours: bool = False
     """No server has said these words."""
+    token: str = ""
+    """What the message is called at the server that has become its primary (`SHADOWED`), or may have (`UNCERTAIN`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class Sent:
 
     answers: tuple[Answer, ...]
     fault: str = ""
+    primary: ShadowHub | None = None
+    """The server, where it was told to become the primary (SPEC S1)."""
+
+
+NewToken = Callable[[], str]
+"""Answers a token that no copy has ever had."""
 
 
 class Sender(Protocol):
@@ -55,9 +64,18 @@ class Sender(Protocol):
     def usable(self) -> bool:
         """Whether another message may be sent on it."""
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
+    async def send(
+        self,
+        envelope: Envelope,
+        places: tuple[int, ...],
+        body: BodyReader,
+        reopen: Reopen,
+        token: NewToken | None = None,
+    ) -> Sent:
         """Hand a message over for the recipients at `places`; `reopen` opens the content once more.
 
+        With `token` a hub that knows shadow redundancy is made the primary, under a token for each of its messages (a
+        server may take the recipients in several): who it takes is `SHADOWED` instead of `DELIVERED`.
         Raises OSError when the content cannot be read.
         """
 

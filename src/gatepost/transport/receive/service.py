@@ -17,6 +17,7 @@ from gatepost.transport.receive.admission import ConnectorCounts
 from gatepost.transport.receive.leg import ReceiveLeg
 from gatepost.transport.receive.listener import ReceiveListener
 from gatepost.transport.receive.tls import ReceiveTls
+from gatepost.transport.shadow.answering import AnsweringChannel, ShadowPart
 
 SWEEP_SECONDS = 1.0
 """How often deadlines are looked at."""
@@ -41,6 +42,7 @@ class ReceiveService:
         sign_in: SignInService | None = None,
         handshake_seconds: float = 30.0,
         sweep_seconds: float = SWEEP_SECONDS,
+        shadow: ShadowPart | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.intake = intake
@@ -50,7 +52,10 @@ class ReceiveService:
         self.sign_in = sign_in
         self.handshake_seconds = handshake_seconds
         self.counts = ConnectorCounts()
+        self.shadow = shadow
+        """What hubs of the organization are offered of shadow redundancy; may be replaced. None: it is off."""
         self.connections: set[ReceiveLeg] = set()
+        self.channels: set[AnsweringChannel] = set()
         self.stopping = False
         self._connectors = tuple(connectors)
         self._choices: dict[tuple[Address, int, Address], ReceiveConnector | None] = {}
@@ -108,18 +113,22 @@ class ReceiveService:
             listener.close()
         for connection in list(self.connections):
             connection.stop()
+        for channel in list(self.channels):
+            channel.stop()
         deadline = self.loop.time() + grace
-        while any(c.session is not None and c.session.in_content for c in self.connections):
+        while self.channels or any(c.session is not None and c.session.in_content for c in self.connections):
             if self.loop.time() >= deadline:
                 break
             await asyncio.sleep(min(0.05, grace))
         for connection in list(self.connections):
             connection.cut()
+        for channel in list(self.channels):
+            channel.abort()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for _ in range(20):
-            if not self.connections:
+            if not self.connections and not self.channels:
                 break
             await asyncio.sleep(0.05)  # the last words are on their way
         for connection in list(self.connections):
@@ -130,3 +139,5 @@ class ReceiveService:
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)
+        for channel in list(self.channels):
+            channel.sweep(now)

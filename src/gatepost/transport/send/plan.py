@@ -41,11 +41,12 @@ def make_plan(
     *,
     whole: bool,
     verified: bool,
+    shadow: str = "",
 ) -> Plan:
     """The plan for a server with these `extensions`.
 
     `head` is the beginning of the content, all of it if `whole`; `size` is that of all of it as it leaves, in octets;
-    `verified`: TLS is there and says who the server is.
+    `verified`: TLS is there and says who the server is; `shadow`: a token, where the server is offered one.
     """
     plan = Plan()
     if refusal := _message_refusal(envelope, extensions, size, verified=verified):
@@ -69,6 +70,7 @@ def make_plan(
             returns=envelope.returns,
             envelope_id=envelope.envelope_id,
             require_tls=envelope.require_tls,
+            shadow=shadow,
         )
     except Unsendable as error:
         reply = Reply(553, f"sender: {error}", error.enhanced)

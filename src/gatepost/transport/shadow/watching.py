@@ -1,0 +1,78 @@
+"""Which of our messages another hub keeps shadows of, as far as we know (SPEC S1). Pure; each step costs O(1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gatepost.transport.shadow.discards import Discards
+
+
+class Held:
+    """Copies that the hub had on disk under one identity of its queue database."""
+
+    __slots__ = ("latest", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        """Messages by token."""
+        self.latest = 0
+        """The moment of the last one: what is seen after it tells whether they are still there."""
+
+
+class Watching:
+    """Another hub, as a watcher of ours. A token is in one of `held` and `unsure`, or in none."""
+
+    __slots__ = ("discards", "finished", "heard", "held", "identity", "seen", "to_ask", "to_tell", "unsure")
+
+    def __init__(self, now: float) -> None:
+        self.identity = ""
+        """Its queue database's, as it was seen last."""
+        self.seen = 0
+        """The moment of that."""
+        self.heard = now
+        self.held: dict[str, Held] = {}
+        """By identity; "" where it is not known."""
+        self.unsure: dict[str, int] = {}
+        """Messages by token: it may have the copy, or be responsible itself by now."""
+        self.to_ask: dict[str, None] = {}
+        """Tokens of which it is to be asked what its part is."""
+        self.to_tell: dict[str, None] = {}
+        """Tokens of what we have taken over from it."""
+        self.finished: dict[str, int] = {}
+        """Messages by token: it has finished them while they were being sent here."""
+        self.discards = Discards()
+
+    def number(self, token: str) -> int | None:
+        """Of our open message."""
+        for held in self.held.values():
+            found = held.numbers.get(token)
+            if found is not None:
+                return found
+        return self.unsure.get(token)
+
+    def is_held(self, token: str) -> bool:
+        """Whether the copy is on its disk, as far as we know."""
+        return any(token in held.numbers for held in self.held.values())
+
+    def hold(self, token: str, number: int, identity: str, moment: int) -> None:
+        """The copy is on its disk."""
+        self.unsure.pop(token, None)
+        held = self.held.setdefault(identity, Held())
+        held.numbers[token] = number
+        held.latest = moment
+
+    def forget(self, token: str) -> None:
+        """Nothing of ours is watched under this token any more. What is to be told is still told."""
+        for held in self.held.values():
+            held.numbers.pop(token, None)
+        self.unsure.pop(token, None)
+        self.to_ask.pop(token, None)
+        self.finished.pop(token, None)
+
+    def gone_silent(self) -> Iterator[dict[str, int]]:
+        """It has been silent for long: nothing is known to be held, and all is asked about when it is back."""
+        for identity in list(self.held):
+            numbers = self.held.pop(identity).numbers
+            self.unsure.update(numbers)
+            self.to_ask.update(dict.fromkeys(numbers))
+            yield numbers
