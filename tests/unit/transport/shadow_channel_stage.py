@@ -33,7 +33,8 @@ from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
 
 HUB_01 = ShadowHub("HUB-01", "id-of-hub-01")
 HUB_02 = ShadowHub("HUB-02", "id-of-hub-02")
-QUICK = ChannelTimes(hold=1.0, question=1.0, alive=0.1, silence=0.5, sweep=0.02)
+QUICK = ChannelTimes(hold=0.3, question=0.3, alive=0.05, silence=10.0, sweep=0.02)
+"""For what is to be late. A machine that stands still for a moment must not make anything else so."""
 
 
 def server(name: str, role: Role = Role.HUB_TRANSPORT) -> Server:

@@ -246,27 +246,32 @@ async def test_a_hub_that_does_not_answer_in_time_is_lost() -> None:
 
 
 async def test_a_large_content_has_its_time_from_piece_to_piece() -> None:
-    async with channel_stage(times=QUICK) as stage:
+    async with channel_stage() as stage:
         channel = await stage.channels.channel("HUB-01")
         stage.keeper.keeps = False
+        deadlines = []
 
-        class Slow(Large):
+        class Watched(Large):
             async def chunks(self):  # noqa: ANN202
                 async for piece in super().chunks():
-                    await asyncio.sleep(0.3)
+                    deadlines.append(next(iter(channel._pending.values())).deadline)
+                    await asyncio.sleep(0.01)
                     yield piece
 
-        body = Slow(6 * 256 * 1024)
+        body = Watched(6 * 256 * 1024)
         assert await channel.hold("a", b"e", body, body.size) == ""
+        assert len(deadlines) == 6
+        assert deadlines == sorted(set(deadlines))
 
 
 async def test_a_channel_at_rest_is_kept_and_a_frozen_hub_is_noticed() -> None:
     async with channel_stage(times=QUICK) as stage:
         channel = await stage.channels.channel("HUB-01")
         heard = stage.answering._heard
-        await until(lambda: stage.answering._heard > heard + 0.3)
+        await until(lambda: stage.answering._heard > heard + 0.2)
         assert channel.usable
         stage.answering.say = lambda *pieces: None  # it answers nothing any more
+        channel._times = replace(QUICK, silence=0.1)
         await until(lambda: not channel.usable)
         assert [entry.kwargs["reason"] for entry in stage.log.calls if entry.args == ("shadow.channel_closed",)] == [
             "the server is silent"
@@ -277,7 +282,7 @@ async def test_the_connectors_deadlines_do_not_end_a_channel_but_silence_does(mo
     brief = replace(CONNECTOR, connection_seconds=0.2, inactivity_seconds=0.2)
     async with channel_stage(brief, times=QUICK) as stage:
         channel = await stage.channels.channel("HUB-01")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.4)
         assert channel.usable
         assert await channel.hold("a", b"e", b"c", 1) == ""
         monkeypatch.setattr("gatepost.transport.shadow.answering.SILENCE_SECONDS", 0.3)
@@ -289,13 +294,14 @@ async def test_the_connectors_deadlines_do_not_end_a_channel_but_silence_does(mo
 
 async def test_who_does_not_read_its_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatepost.transport.shadow.answering.STALL_SECONDS", 0.3)
-    async with channel_stage(times=replace(QUICK, silence=3.0, question=60.0)) as stage:
+    async with channel_stage(times=replace(QUICK, silence=60.0)) as stage:
         channel = await stage.channels.channel("HUB-01")
         stage.keeper.events = [Discarded(f"{number:064x}", None, ["x" * 900]) for number in range(1000)]
         assert channel._transport is not None
         channel._transport.pause_reading()
         asked = [asyncio.create_task(channel._answered(Ask(0, 1000), 60.0)) for _ in range(40)]
         await until(lambda: not stage.received.service.channels)
+        channel.close()
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(each, ChannelLost) for each in found)
         assert left(stage) == ["answers are not read"]

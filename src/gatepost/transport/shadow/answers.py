@@ -16,6 +16,7 @@ from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.ports import Kept, Role
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.redundancy import KeepingSpool, Redundancy
+from gatepost.transport.shadow.steady import Moments
 from gatepost.wire.shadow_messages import Discarded, Status
 
 MAX_RECIPIENTS = 100_000
@@ -34,6 +35,7 @@ class Answers:
         keeper: Keeper,
         redundancy: Redundancy,
         carrying: Carrying,
+        moments: Moments,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
@@ -44,8 +46,9 @@ class Answers:
         self._carrying = carrying
         self._clock = clock
         self._log = log
-        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
-        """By hub and queue database: the moments, of keeper and primary, when it was first heard of."""
+        self._moments = moments
+        self._seen: dict[tuple[str, str], int] = {}
+        """By hub and queue database: the moment when it was first heard of."""
         self._identities: dict[str, str] = {}
         self._decode = msgspec.msgpack.Decoder(Envelope).decode
         self.redeliver_here: Redeliver | None = None
@@ -118,13 +121,13 @@ class Answers:
     def _heard(self, server: str, identity: str) -> None:
         """Another hub has asked. An old connection's question may come after a new one's: what counts is when its
         queue database was first seen."""
-        moments = self._seen.get((server, identity))
-        if moments is None:
-            moments = self._seen[server, identity] = (self._keeper.moment(), self._primary.moment())
+        moment = self._seen.get((server, identity))
+        if moment is None:
+            moment = self._seen[server, identity] = self._moments.next()
         now = self._clock()
         self._identities[server] = identity
-        self._keeper.heard(server, identity, moments[0], now)
-        self._primary.heard(server, identity, moments[1], now)
+        self._keeper.heard(server, identity, moment, now)
+        self._primary.heard(server, identity, moment, now)
 
     def _read(self, server: str, identity: str, token: str, encoded: bytes) -> Envelope:
         """The envelope of a copy: whatever it says of shadows, it is one of that hub's messages. Raises ValueError."""

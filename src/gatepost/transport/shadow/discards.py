@@ -5,83 +5,91 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+import msgspec
+
 from gatepost.wire.shadow_messages import Discarded
+
+
+class _Pending(msgspec.Struct, gc=False):
+    event: Discarded
+    since: float
+    """When it was noted, in steady time: the event's own time is the wall clock's, which may be set."""
+    changes: int = 0
+    given: int = -1
+    """The changes that were in it when it was given out last."""
 
 
 class Discards:
     """Events for one shadow server, oldest first, one a token: what is told of a copy later is added to it."""
 
-    __slots__ = ("_changes", "_events", "_given")
+    __slots__ = ("_pending",)
 
     def __init__(self) -> None:
-        self._events: OrderedDict[str, Discarded] = OrderedDict()
-        self._changes: dict[str, int] = {}
-        """How often an event was added to that is not acknowledged; most never are."""
-        self._given: dict[str, int] = {}
-        """Of those that have been given out: the changes that were in it."""
+        self._pending: OrderedDict[str, _Pending] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._pending)
 
-    def add(self, event: Discarded) -> Discarded:
+    def add(self, event: Discarded, now: float) -> Discarded:
         """Note an event; the whole of what is now to be said of its token."""
-        token = event.token
-        before = self._events.get(token)
-        if before is not None:
-            if before.places is None:
-                return before
-            if event.places is not None:
-                places = sorted({*before.places, *event.places})
-                databases = list(dict.fromkeys((*before.databases, *event.databases)))
-                event = Discarded(token, places, databases, event.at)
-            self._changes[token] = self._changes.get(token, 0) + 1
-        self._events[token] = event
+        pending = self._pending.get(event.token)
+        if pending is None:
+            self._pending[event.token] = _Pending(event, now)
+            return event
+        before = pending.event
+        if before.places is None:
+            return before
+        if event.places is not None:
+            places = sorted({*before.places, *event.places})
+            databases = list(dict.fromkeys((*before.databases, *event.databases)))
+            event = Discarded(event.token, places, databases, event.at)
+        pending.event = event
+        pending.changes += 1
         return event
 
     def get(self, token: str) -> Discarded | None:
         """What is to be said of a copy."""
-        return self._events.get(token)
+        pending = self._pending.get(token)
+        return pending.event if pending is not None else None
+
+    def is_whole(self, token: str) -> bool:
+        """Whether it is to be said that the copy is not needed any more."""
+        pending = self._pending.get(token)
+        return pending is not None and pending.event.places is None
 
     def take(self, limit: int) -> list[Discarded]:
         """The oldest; they stay until they are acknowledged."""
         taken: list[Discarded] = []
-        for token, event in self._events.items():
+        for pending in self._pending.values():
             if len(taken) >= limit:
                 break
-            self._given[token] = self._changes.get(token, 0)
-            taken.append(event)
+            pending.given = pending.changes
+            taken.append(pending.event)
         return taken
 
     def acknowledge(self, tokens: Sequence[str]) -> list[str]:
         """These have been given out and are carried out; those of which nothing more is to be said are forgotten."""
         gone = []
         for token in tokens:
-            if self._given.pop(token, None) == self._changes.get(token, 0) and token in self._events:
-                self._forget(token)
+            pending = self._pending.get(token)
+            if pending is not None and pending.given == pending.changes:
+                del self._pending[token]
                 gone.append(token)
         return gone
 
-    def older_than(self, at: float) -> list[str]:
-        """Forget the events from before `at`; their tokens. They are looked at in order: one that was added to late
-        keeps those behind it, but not for longer than it stays itself."""
+    def older_than(self, then: float) -> list[str]:
+        """Forget the events from before `then`; their tokens."""
         gone = []
-        for token, event in self._events.items():
-            if event.at >= at:
+        for token, pending in self._pending.items():
+            if pending.since >= then:
                 break
             gone.append(token)
         for token in gone:
-            self._forget(token)
+            del self._pending[token]
         return gone
 
     def clear(self) -> list[str]:
         """Forget all; their tokens."""
-        gone = list(self._events)
-        self._events.clear()
-        self._changes.clear()
-        self._given.clear()
+        gone = list(self._pending)
+        self._pending.clear()
         return gone
-
-    def _forget(self, token: str) -> None:
-        del self._events[token]
-        self._changes.pop(token, None)
-        self._given.pop(token, None)

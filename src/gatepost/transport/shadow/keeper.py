@@ -28,7 +28,7 @@ from gatepost.transport.shadow.decisions import (
     ToSafetyNet,
 )
 from gatepost.transport.shadow.keeping import Copy, Keeping, Leaving
-from gatepost.transport.shadow.steady import Moments, Steady
+from gatepost.transport.shadow.steady import GRACE_SECONDS, Moments, Steady
 from gatepost.wire.shadow_messages import Discarded, Status
 
 POLL_SECONDS = 3.0
@@ -39,8 +39,6 @@ STATUS_HEARTBEATS = 5
 """Heartbeat intervals until a copy that nothing was heard of is asked about."""
 MAX_UNWANTED = 10_000
 """Tokens that are remembered, so that a copy is not kept whose release came before it."""
-GRACE_SECONDS = 86400.0
-"""Copies that seem to have expired at a start are kept for so long: the clock may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,8 @@ class Keeper:
         self._servers = frozenset(servers)
 
     def until(self, now: float) -> float:
-        """When a copy that comes now expires: for `Kept.until`."""
-        return now + self._settings.safety_net_hold_time + self._expiration
+        """When a copy that comes now expires, in steady time: for `Kept.until`."""
+        return self._clock.look(now) + self._settings.safety_net_hold_time + self._expiration
 
     # Copies
 

@@ -17,7 +17,7 @@ from gatepost.transport.message import Watcher
 from gatepost.transport.shadow.copies import counted
 from gatepost.transport.shadow.decisions import Drop, Follow, GoOn, Note, PrimaryStep, Question, Settle, Unwatch
 from gatepost.transport.shadow.fencing import Fence
-from gatepost.transport.shadow.steady import Moments, Steady
+from gatepost.transport.shadow.steady import GRACE_SECONDS, Moments, Steady
 from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
@@ -67,11 +67,13 @@ class Primary:
     # Start
 
     def load_events(self, events: Mapping[str, Sequence[Discarded]]) -> None:
-        """The discard events on disk; before `load`."""
+        """The discard events on disk; before `load`. None is dropped for its age at once: the clock may be wrong."""
+        now, age = self._clock.now, self._settings.shadow_message_auto_discard_interval
+        youngest = now - age + min(age, GRACE_SECONDS)
         for server, found in events.items():
             discards = self._of(server).discards
             for event in found:
-                discards.add(event)
+                discards.add(event, min(max(event.at, youngest), now))
 
     def load(self, number: int, watchers: Sequence[Watcher]) -> list[PrimaryStep]:
         """A message of the spool with open recipients. Until `loaded` what we do not know is answered `OPEN`."""
@@ -186,7 +188,7 @@ class Primary:
                 event.places = counted(watcher, places)
                 if not event.places:
                     continue
-            notes.append(Note(watcher.server, watching.discards.add(event)))
+            notes.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
             if whole:
                 watching.forget(watcher.token)
         if whole:
@@ -266,8 +268,7 @@ class Primary:
         """`OPEN`, `DONE` or `UNKNOWN`; the hub puts the keeper's `HELD` before `UNKNOWN`."""
         watching = self._watching.get(server)
         if watching is not None:
-            event = watching.discards.get(token)
-            if event is not None and event.places is None:
+            if watching.discards.is_whole(token):
                 return Status.DONE
             number = watching.number(token)
             if number is not None:
@@ -283,8 +284,7 @@ class Primary:
         steps: list[PrimaryStep] = []
         for token in tokens:
             number = watching.number(token)
-            event = watching.discards.get(token)
-            if number is not None and not (event is not None and event.places is None) and not busy(number):
+            if number is not None and not watching.discards.is_whole(token) and not busy(number):
                 steps.append(Follow(number, server, identity, token))
         return steps
 
@@ -382,7 +382,7 @@ class Primary:
             watching = self._of(watcher.server)
             watching.forget(watcher.token)
             event = Discarded(watcher.token, None, [], self._clock.now)
-            steps.append(Note(watcher.server, watching.discards.add(event)))
+            steps.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
         return steps
 
     def _answered_for(self, number: int) -> list[PrimaryStep]:

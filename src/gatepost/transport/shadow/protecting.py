@@ -26,6 +26,7 @@ from gatepost.transport.shadow.decisions import PrimaryStep, Unwatch
 from gatepost.transport.shadow.offered import copy_of
 from gatepost.transport.shadow.ports import ChannelLost, Channels
 from gatepost.transport.shadow.primary import Primary
+from gatepost.transport.shadow.steady import Moments
 from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.smtp_reply import Reply
 
@@ -89,6 +90,7 @@ class Protector:
         channels: Channels,
         primary: Primary,
         tokens: Tokens,
+        moments: Moments,
         keep: Callable[[int, Envelope], None],
         note: Callable[[Iterable[PrimaryStep]], None],
         clock: Callable[[], float],
@@ -105,6 +107,7 @@ class Protector:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._tokens = tokens
+        self._moments = moments
         self._stand_ins = itertools.count(1)
         self._choose: Callable[[Envelope], list[str]] | None = None
         self._under_way: set[Protection] = set()
@@ -372,7 +375,7 @@ class Protector:
             sent = True
             try:
                 async with asyncio.timeout(HOLD_SECONDS + protection.size / HOLD_BYTES_A_SECOND):
-                    protection.identity, protection.moment = channel.identity, self._primary.moment()
+                    protection.identity, protection.moment = channel.identity, self._moments.next()
                     reason = await channel.hold(watcher.token, protection.encoded, body, protection.size)
             finally:
                 if not isinstance(body, bytes):

@@ -33,6 +33,7 @@ from gatepost.transport.shadow.ports import Channel, Channels, Role
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.protecting import Protector
 from gatepost.transport.shadow.redundancy import KeepingSpool, Redundancy
+from gatepost.transport.shadow.steady import Moments
 from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.shadow_words import ShadowHub
 
@@ -69,8 +70,9 @@ class ShadowService:
         self._channels = channels
         self._clock = clock
         self._log = log
-        self.primary = Primary(name, config, now)
-        self.keeper = Keeper(name, config, settler.settings.message_expiration, now)
+        moments = self._moments = Moments()
+        self.primary = Primary(name, config, now, moments)
+        self.keeper = Keeper(name, config, settler.settings.message_expiration, now, moments)
         self._partners = Partners(organization, name)
         self.tokens = Tokens(own.identity)
         self.redundancy = Redundancy(spool, self.primary, self.keeper, clock, log)
@@ -80,6 +82,7 @@ class ShadowService:
             channels,
             self.primary,
             self.tokens,
+            moments,
             self.redundancy.keep_anew,
             self.redundancy.note,
             clock,
@@ -90,7 +93,7 @@ class ShadowService:
         self.carrying = Carrying(
             spool, settler.hands, queues, categorizer, self.redundancy, self.primary, self.keeper, clock, log
         )
-        self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, clock, log)
+        self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, moments, clock, log)
         self.listing = Listing(spool, settler.hands, self.keeper)
         self._spanning: frozenset[str] = frozenset()
         """Databases with copies in several sites."""
@@ -121,7 +124,10 @@ class ShadowService:
         keeps = config.shadow_redundancy_enabled and config.safety_net_hold_time > 0
         self.redundancy.hold_time = config.safety_net_hold_time if keeps else 0.0
         self.redundancy.safety_net = frozenset(d.name for d in databases if len(d.copies) > 1) if keeps else frozenset()
-        self.protector.configure(self._choose if self.is_on else None, rejects=config.reject_message_on_shadow_failure)
+        can_protect = self.is_on and not (self._partners.alone and not self._spanning)
+        choose = self._choose if can_protect else None
+        self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
+        return frozenset(hubs - {self._name})
 
     # Start and end
 
@@ -214,7 +220,6 @@ class ShadowService:
         is on disk before."""
         moment = heartbeat.moment
         for _ in range(ROUNDS):
-            known = self.primary.moment()
             events, more = await channel.ask()
             now = self._clock()
             steps: list[KeeperStep] = []
@@ -227,11 +232,11 @@ class ShadowService:
                     others += self.primary.finished(server, event.token, self.carrying.is_busy)
             await self.carrying.primary(others)
             await self.carrying.keeper(steps)
-            self.primary.heard(server, channel.identity, known, now)
+            self.primary.heard(server, channel.identity, moment, now)
             self.keeper.heard(server, channel.identity, moment, now)
             if not more:
                 return False
-            moment = self.keeper.moment()
+            moment = self._moments.next()
         return True
 
     async def _ask_questions(self, server: str, channel: Channel) -> None:

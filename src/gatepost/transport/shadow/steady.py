@@ -6,6 +6,9 @@ LONGEST_STEP = 10.0
 """Seconds that are believed between two looks; a hub looks every second. More is a clock that was set, or a hub that
 stood still and has heard nobody meanwhile: neither makes anybody else silent."""
 
+GRACE_SECONDS = 86400.0
+"""What seems too old when a hub starts is kept for so long: the clock may be wrong, and be put right soon."""
+
 
 class Steady:
     """Seconds since 1970 that only grow, and never by more than `LONGEST_STEP` at once."""
