@@ -14,6 +14,9 @@ from gatepost.transport.message import Envelope
 from gatepost.transport.operating import NotFound
 from gatepost.transport.spool.spool import DiskSpool
 
+QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
+"""What it does for operators."""
+
 
 class Quarantine:
     """Carries out operators' requests. Each answers values that msgspec can encode. Raises `NotFound`, OSError."""

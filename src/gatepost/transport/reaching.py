@@ -295,6 +295,21 @@ class MailSender:
         """See `dispatch.ports.Sender`."""
         return self._session.usable and self._messages < self._most
 
+    @property
+    def prompt(self) -> bool:
+        """See `dispatch.ports.Sender`."""
+        return self._session.prompt and self._messages + 2 <= self._most
+
+    async def prepare(
+        self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, token: NewToken | None = None
+    ) -> None:
+        """See `dispatch.ports.Sender`."""
+        if self._delivers:
+            self._reaching.fill_in(envelope, places)
+        before = return_path_field(envelope.sender) if self._returns else b""
+        recipients = [envelope.recipients[place] for place in places]
+        self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced), token)
+
     async def send(
         self,
         envelope: Envelope,
@@ -315,8 +330,8 @@ class MailSender:
 
         body = await changed(body, before, fenced=self._fenced)
         session = self._session
-        primary = session.primary if token is not None else None
         outcome = await session.send(envelope, recipients, body, again, token)
+        primary = session.primary if any(each.token for each in outcome.recipients) else None
         return _sent(outcome, places, primary, delivers=self._delivers)
 
     async def quit(self) -> None:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import shadow_hub
 from shadow_hub import SimulatedHub
 from shadow_simulation import play
 
@@ -25,7 +24,7 @@ from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.keeping import Keeping
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.watching import Watching
-from gatepost.wire.shadow_messages import Status
+from gatepost.wire.shadow_messages import Discarded, Status
 
 Change = tuple[Any, str, Any]
 
@@ -86,12 +85,13 @@ def what_a_watcher_took_over_is_sent_all_the_same() -> Iterator[Change]:
 
 def what_a_watcher_has_finished_is_sent_all_the_same() -> Iterator[Change]:
     yield Primary, "finished", lambda self, server, token, busy: []
+    yield Primary, "told", lambda self, server, identity, tokens, busy: []
 
 
 def settled_as_soon_as_it_is_being_sent() -> Iterator[Change]:
     def send_out(self: SimulatedHub, number: int, envelope: Any, places: list[int]) -> None:
         for watcher in envelope.watchers:
-            event = shadow_hub.Discarded(watcher.token, None, [], self.clock())
+            event = Discarded(watcher.token, None, [], self.clock())
             self.primary._of(watcher.server).discards.add(event, self.clock())
         real(self, number, envelope, places)
 
@@ -119,15 +119,6 @@ def a_shadow_shrinks_to_nothing() -> Iterator[Change]:
     yield Keeper, "event", event
 
 
-def the_old_copy_is_released_when_a_new_one_is_offered() -> Iterator[Change]:
-    def offered(self: Primary, number: int, watchers: Sequence[Any]) -> None:
-        real(self, number, watchers)
-        self._release(number, watchers[:-1])
-
-    real = Primary.offered
-    yield Primary, "offered", offered
-
-
 def a_primary_with_another_disk_is_not_noticed() -> Iterator[Change]:
     def leave(self: Keeping, identity: str, reason: Reason) -> int:
         return 0 if reason is Reason.IDENTITY else real(self, identity, reason)
@@ -142,15 +133,6 @@ def a_watcher_with_another_disk_is_not_noticed() -> Iterator[Change]:
 
     real = Watching.hold
     yield Watching, "hold", hold
-
-
-def what_was_taken_over_is_not_protected_anew() -> Iterator[Change]:
-    def took_over(self: Primary, number: int, watchers: Sequence[Any], server: str, token: str) -> None:
-        real(self, number, watchers, server, token)
-        self._need.pop(number, None)
-
-    real = Primary.took_over
-    yield Primary, "took_over", took_over
 
 
 def nothing_is_protected_anew() -> Iterator[Change]:
@@ -183,8 +165,10 @@ def _heard_only(real: Any) -> Any:
 
 
 def a_taken_over_message_is_said_to_be_held() -> Iterator[Change]:
-    yield Primary, "status", lambda self, server, token: Status.UNKNOWN if self._of(server).number(token) else real(
-        self, server, token
+    yield (
+        Primary,
+        "status",
+        lambda self, server, token: Status.UNKNOWN if self._of(server).number(token) else real(self, server, token),
     )
     real = Primary.status
 
@@ -208,8 +192,12 @@ def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
 
 
 def places_are_counted_as_in_the_wrong_envelope() -> Iterator[Change]:
-    yield copies, "shrink", lambda envelope, server, token, counted: copies._with_state(
-        envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
+    yield (
+        copies,
+        "shrink",
+        lambda envelope, server, token, counted: copies._with_state(
+            envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
+        ),
     )
 
 
@@ -217,23 +205,13 @@ def both_hubs_give_way() -> Iterator[Change]:
     """Both keep a shadow and nobody is responsible; nor does anybody mend it."""
     yield Fence, "stands_firm", lambda self, server, token: False
     real = Keeper.answered
-    yield Keeper, "answered", lambda self, question, identity, statuses: real(
-        self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
+    yield (
+        Keeper,
+        "answered",
+        lambda self, question, identity, statuses: real(
+            self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
+        ),
     )
-
-
-def a_settled_message_comes_back_at_the_start() -> Iterator[Change]:
-    yield SimulatedHub, "write", _forgetful(SimulatedHub.write)
-
-
-def _forgetful(real: Any) -> Any:
-    def write(self: SimulatedHub, number: int, envelope: Any, on_disk: Any = None) -> None:
-        if envelope.shadows and not copies.open_places(envelope):
-            for shadow in list(envelope.shadows):
-                copies.let_go(envelope, shadow.primary, shadow.token)
-        real(self, number, envelope, on_disk)
-
-    return write
 
 
 MUTANTS = [
@@ -246,10 +224,8 @@ MUTANTS = [
     settled_as_soon_as_it_is_being_sent,
     every_event_is_for_the_whole,
     a_shadow_shrinks_to_nothing,
-    the_old_copy_is_released_when_a_new_one_is_offered,
     a_primary_with_another_disk_is_not_noticed,
     a_watcher_with_another_disk_is_not_noticed,
-    what_was_taken_over_is_not_protected_anew,
     nothing_is_protected_anew,
     what_the_primary_does_not_know_is_kept,
     copies_are_let_go_whatever_the_primary_says,
@@ -259,7 +235,6 @@ MUTANTS = [
     a_copy_made_anew_covers_nothing,
     places_are_counted_as_in_the_wrong_envelope,
     both_hubs_give_way,
-    a_settled_message_comes_back_at_the_start,
 ]
 
 

@@ -47,7 +47,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Sending:
-    """A sender's message: to one hub, then to the next, until it is acknowledged. Recipients: `@site`, or `@site.bad`."""
+    """A message of a sender: to one hub, then to the next, until acknowledged. Recipients: `0@site`, `0@site.bad`."""
 
     at: float
     hub: int
@@ -82,16 +82,16 @@ class Outcome:
 
 KINDS = (
     "kill", "kill", "kill", "lose", "lose", "lose", "hang", "cut", "alone", "losses", "next server", "next server",
-    "next server", "clock", "kill both", "operator", "kill at", "kill at", "kill at", "kill at", "kill both at", "lose at",
-    "hang at",
+    "next server", "clock", "kill both", "operator", "kill at", "kill at", "kill at", "kill at", "kill both at",
+    "lose at", "lose at", "hang at",
 )  # fmt: skip
 
 
 def schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
     chance = random.Random(seed)
-    hubs = chance.choice((2, 2, 3, 3, 4))
-    sites = 2 if hubs == 4 and chance.random() < 0.7 else 1
+    hubs = chance.choice((2, 3, 3, 4, 4))
+    sites = 2 if hubs == 4 and chance.random() < 0.8 else 1
     sendings = []
     for _ in range(chance.randint(2, 6)):
         recipients = tuple(

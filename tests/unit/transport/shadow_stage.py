@@ -7,11 +7,12 @@ deleted. Mailbox servers and the server outside are played by the test.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import smtplib
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,9 +151,7 @@ class Member:
         return self.hub.counters()[what] if self.hub is not None else 0
 
     async def start(self) -> None:
-        self.hub = await open_hub(
-            self.stage.configuration(self.name), self.log, lambda: time.time() + self.clock_ahead
-        )
+        self.hub = await open_hub(self.stage.configuration(self.name), self.log, lambda: time.time() + self.clock_ahead)
         await self.listen()
 
     async def listen(self) -> None:
@@ -325,15 +324,32 @@ class ShadowStage:
 
 
 async def die(hub: Hub) -> None:
-    """End a hub's object as a kill would: no more is written to its disk, nobody is told."""
-    spool = hub._spool
-    # What waits for the disk is lost: the thread ends without writing it.
-    spool._committer._commit = lambda changes: OSError("killed")  # type: ignore[method-assign]
-    hub._settler.redundancy = None
-    hub._channels.close()
-    hub.shadow._tasks and [task.cancel() for task in hub.shadow._tasks]
+    """End a hub's object as a kill would: what waits for its disk is lost, nobody is told, its connections are cut."""
+    hub._receive.close_listeners(lambda _binding: True)
     for connection in list(hub._receive.connections):
         connection.cut()
     for channel in list(hub._receive.channels):
         channel.abort()
+    hub._channels.close()
+    hub._outbound.close()
+    committer = hub._spool._committer
+    committer._commit = lambda _changes: OSError("killed")  # type: ignore[method-assign]
+    committer._keep_small = lambda *, idle: setattr(committer, "fault", OSError("killed"))  # type: ignore[method-assign]
+    committer.fault = OSError("killed")
+    await hub._spool.close()
     await hub.drain(0.0)
+
+
+@contextlib.asynccontextmanager
+async def shadow_hubs(folder: Path, count: int = 2, **how: Any) -> AsyncIterator[ShadowStage]:
+    """A stage whose hubs run."""
+    stage = ShadowStage(folder, count, **how)
+    await stage.prepare()
+    await stage.start()
+    try:
+        yield stage
+    finally:
+        for server in (stage.mailbox, stage.second_mailbox, stage.outside):
+            if server.gate is not None:
+                server.gate.set()
+        await stage.stop()

@@ -1,8 +1,8 @@
 """The world that simulated hubs live in: clock, network, disks, next servers; and who judges what became of the mail.
 
 Time is simulated; all chance comes from one seed. A disk takes writes in order and in groups; a kill loses the end of
-what is on its way. Requests and answers are delayed one by one, so they overtake each other; they get lost, across a cut
-all of them; a hub that hangs takes up afterwards what came meanwhile.
+what is on its way. Requests and answers are delayed one by one, so they overtake each other, and get lost, across a cut
+all of them. A hub that hangs takes up afterwards what came meanwhile.
 """
 
 from __future__ import annotations

@@ -120,6 +120,24 @@ async def test_an_answer_that_does_not_come_leaves_the_token_with_the_recipient(
     assert [(each.state, each.token) for each in sent.answers] == [(RecipientState.UNCERTAIN, "ab-1")]
 
 
+async def test_a_message_that_is_announced_with_the_end_of_the_one_before_has_its_token_too(
+    stage: ChannelStage,
+) -> None:
+    sender = await stage.reach.reach_server("HUB-01")
+    token = tokens()
+    await handed_on(sender, message("a"), token)
+    sender.prompt = True
+    following = message("c")
+    sender.prepare(following, following.recipients, MemoryBody(CONTENT), token)
+    first = await handed_on(sender, message("b"), token)
+    second = await handed_on(sender, following, token)
+    assert [first.answers[0].token, second.answers[0].token] == ["ab-3", "ab-2"]
+    assert second.primary == HUB_01
+    found = [(envelope.recipients[0].address[0], envelope.watchers) for envelope, _ in stage.received.intake.taken]
+    assert found == [(name, [Watcher("HUB-02", t)]) for name, t in (("a", "ab-1"), ("b", "ab-3"), ("c", "ab-2"))]
+    await sender.quit()
+
+
 @pytest.mark.parametrize("how", [{"mutual": False}, {"server": "HUB-03"}, {"server": ""}])
 async def test_nothing_is_said_to_a_server_that_is_not_the_one_that_was_wanted(
     stage: ChannelStage, how: dict[str, Any]

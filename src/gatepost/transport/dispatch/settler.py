@@ -39,8 +39,9 @@ Report = Callable[[int, Envelope, Happened], Awaitable[Happened]]
 class Redundancy(Protocol):
     """Other hubs keep shadows of our messages, and we of theirs (SPEC S)."""
 
-    def keep(self, number: int, envelope: Envelope) -> None:
-        """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well."""
+    def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
+        """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well. Begun at
+        the call, before it is awaited."""
 
     def handed_on(self, envelope: Envelope, sent: Sent) -> None:
         """A hub has become the primary for some recipients, and we are to keep their shadow."""
@@ -163,7 +164,7 @@ class Settler:
         if number in self._telling:
             return
         if self.redundancy is not None:
-            self.redundancy.keep(number, envelope)
+            self.later(self.redundancy.kept(number, envelope), number)
         elif settling.is_settled(envelope):
             self.later(self._spool.remove(number), number)
         else:

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
-from gatepost.transport.message import Envelope, RecipientState
+from gatepost.transport.message import Envelope
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import (
@@ -64,6 +64,8 @@ class Carrying:
         """Queues a message that was found at the start."""
         self.resubmitted = 0
         """Messages that were taken over."""
+        self.shrunk = 0
+        """Times that single recipients of a shadow were settled."""
 
     def is_busy(self, number: int) -> bool:
         """Whether a message is worked on just now: its being sent among that."""
@@ -140,8 +142,7 @@ class Carrying:
                 if isinstance(step, Unwatch):
                     copies.unwatch(envelope, step.tokens)
                 else:
-                    for place in settling.open_places(envelope, step.places):
-                        envelope.recipients[place].state = RecipientState.DELIVERED
+                    copies.settle(envelope, step.places, step.server, step.token)
                 await self._redundancy.kept(step.number, envelope)
             finally:
                 self._hands.give_back(step.number)
@@ -234,6 +235,7 @@ class Carrying:
                     self._redundancy.in_queue.discard(step.number)
             else:
                 copies.shrink(envelope, step.server, step.token, step.places)
+                self.shrunk += 1
             if is_aside:
                 await self._spool.update(step.number, envelope)
             else:

@@ -66,15 +66,20 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """At the start: these recipients were settled before the end, only the envelope did not reach the disk."""
+    """These recipients are settled (`copies.settle`): it was not on disk at the end, or another hub has done it.
+
+    With a token `places` are as that copy counts them.
+    """
 
     number: int
     places: tuple[int, ...]
+    server: str = ""
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unwatch:
-    """These copies are not needed any more (`copies.unwatch`): on disk before the notes that follow it."""
+    """These copies are not needed any more (`copies.unwatch`)."""
 
     number: int
     tokens: tuple[str, ...]

@@ -20,7 +20,10 @@ class _Pending(msgspec.Struct, gc=False):
 
 
 class Discards:
-    """Events for one shadow server, oldest first, one a token: what is told of a copy later is added to it."""
+    """Events for one shadow server, oldest first, one a token: what is told of a copy later is added to it.
+
+    A whole event without a time says only that this copy is not needed any more; with one, that all is settled.
+    """
 
     __slots__ = ("_pending",)
 
@@ -37,9 +40,9 @@ class Discards:
             self._pending[event.token] = _Pending(event, now)
             return event
         before = pending.event
-        if before.places is None:
+        if before.places is None and (before.at or event.places is not None):
             return before
-        if event.places is not None:
+        if event.places is not None and before.places is not None:
             places = sorted({*before.places, *event.places})
             databases = list(dict.fromkeys((*before.databases, *event.databases)))
             event = Discarded(event.token, places, databases, event.at)
@@ -78,10 +81,10 @@ class Discards:
         return gone
 
     def older_than(self, then: float) -> list[str]:
-        """Forget the events from before `then`; their tokens."""
+        """Forget the events up to `then`, in steady time; their tokens."""
         gone = []
         for token, pending in self._pending.items():
-            if pending.since >= then:
+            if pending.since > then:
                 break
             gone.append(token)
         for token in gone:

@@ -114,8 +114,11 @@ class Keeper:
         return Status.OPEN if token in keeping.taking else Status.HELD
 
     def gone(self, server: str, token: str) -> None:
-        """An operator has dropped the copy, or the spool has lost it."""
-        self._of(server).pop(token)
+        """An operator has dropped the copy, the spool has lost it, or nothing of it was left to take over."""
+        keeping = self._of(server)
+        keeping.pop(token)
+        keeping.taking.pop(token, None)
+        keeping.finished.discard(token)
 
     # Primaries
 
@@ -251,7 +254,7 @@ class Keeper:
         """It is on disk that the message is ours. Whether the primary has finished it meanwhile: after
         `Primary.took_over` comes `Primary.finished`."""
         keeping = self._of(takeover.server)
-        del keeping.taking[takeover.token]
+        keeping.taking.pop(takeover.token, None)
         self._refuse(takeover.server, takeover.token)
         finished = takeover.token in keeping.finished
         keeping.finished.discard(takeover.token)

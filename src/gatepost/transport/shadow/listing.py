@@ -14,6 +14,9 @@ from gatepost.transport.shadow.keeper import Keeper, ShadowQueue
 from gatepost.transport.shadow.ports import Kept, Role
 from gatepost.transport.shadow.redundancy import KeepingSpool
 
+SHADOW_VERBS = frozenset({"shadow_queues", "shadow_messages", "shadow_resubmit"})
+"""What it does for operators."""
+
 
 class Listing:
     """Carries out operators' requests. Each answers values that msgspec can encode. Raises `NotFound`, OSError."""

@@ -84,7 +84,9 @@ class Primary:
             if event is None:
                 live.append(watcher)
             elif event.places is None:
-                return [Drop(number, watcher.server, watcher.token)]  # it was settled, only its removal was lost
+                if event.at:  # all was settled, only the removal was lost
+                    return [Drop(number, watcher.server, watcher.token)]
+                steps.append(Unwatch(number, (watcher.token,)))
             else:
                 where = watcher.places
                 places = tuple(where[i] if where else i for i in event.places if not where or i < len(where))
@@ -114,12 +116,13 @@ class Primary:
     # A message's way
 
     def opened(self, number: int, watchers: Sequence[Watcher], *, held: bool) -> None:
-        """A new message. `held`: its watchers have the copy (who sent it keeps it); else it is being offered to them.
-        Without watchers it is one to be protected."""
+        """A new message. `held`: its watchers have the copy (who sent it keeps it, of which we make sure if the message
+        stays); else it is being offered to them. Without watchers it is one to be protected."""
         for watcher in watchers:
             watching = self._of(watcher.server)
             if held:
                 watching.hold(watcher.token, number, watching.identity, self._moments.last)
+                watching.fresh[watcher.token] = None
             else:
                 watching.unsure[watcher.token] = number
                 self._offers[watcher.token] = ()
@@ -299,6 +302,12 @@ class Primary:
             return []
         return [Drop(number, server, token)]
 
+    def progressed(self, server: str, event: Discarded) -> list[PrimaryStep]:
+        """A discard event for some recipients of a token that the keeper has not: it may be of a message that we are
+        responsible for, and those need not be sent again."""
+        number = self._of(server).number(event.token)
+        return [] if number is None else [Settle(number, tuple(event.places or ()), server, event.token)]
+
     def wanted(self) -> list[str]:
         """Hubs that are to be contacted, since something is to be asked or told."""
         return [server for server, watching in self._watching.items() if watching.to_ask or watching.to_tell]
@@ -319,7 +328,7 @@ class Primary:
         if question.took_over:
             watching.to_tell.update(dict.fromkeys(question.tokens))
         else:
-            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if t in watching.unsure))
+            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if watching.number(t) is not None))
 
     def answered(self, question: Question, identity: str, statuses: Sequence[int], busy: Busy) -> list[PrimaryStep]:
         """What its answer means."""
@@ -354,6 +363,7 @@ class Primary:
         steps: list[PrimaryStep] = [GoOn(number) for number in self._fence.over(steady)]
         old: list[tuple[str, str]] = []
         for server, watching in self._watching.items():
+            watching.verify(steady)
             if len(watching.discards):
                 too_old = steady - self._settings.shadow_message_auto_discard_interval
                 old += [(server, token) for token in watching.discards.older_than(too_old)]
@@ -381,7 +391,7 @@ class Primary:
         for watcher in others:
             watching = self._of(watcher.server)
             watching.forget(watcher.token)
-            event = Discarded(watcher.token, None, [], self._clock.now)
+            event = Discarded(watcher.token)
             steps.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
         return steps
 

@@ -1,6 +1,6 @@
 """What the transport keeps of its messages, with other hubs told (SPEC S1): the settler's `Redundancy`.
 
-    settler ─ keep ─► some recipients are open ─► update, and their progress to the watchers
+    settler ─ kept ─► some recipients are open ─► update, and their progress to the watchers
                   └─► none is ─► discard events ─► set aside: shadows, safety net
                                                └─► removed
 
@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
-
-from structlog.typing import FilteringBoundLogger
 
 from gatepost.routing.next_hop import DeliveryType, NextHop
 from gatepost.transport.dispatch import settling
@@ -33,6 +31,12 @@ NOBODY: frozenset[str] = frozenset()
 class KeepingSpool(Spool, ShadowSpool, Protocol):
     """A spool that keeps shadows as well."""
 
+    kept_count: int
+    """Messages that are kept and not queued."""
+
+    async def expire(self, now: float) -> int:
+        """Let go of some of the safety net's copies whose time is over; more than 0: there may be more."""
+
 
 class Redundancy:
     """Keeps messages in place of the spool. `clock` answers seconds since 1970."""
@@ -43,13 +47,11 @@ class Redundancy:
         primary: Primary,
         keeper: Keeper,
         clock: Callable[[], float],
-        log: FilteringBoundLogger,
     ) -> None:
         self._spool = spool
         self._primary = primary
         self._keeper = keeper
         self._clock = clock
-        self._log = log
         self._told: dict[int, int] = {}
         """Of messages with several recipients that others watch: how many are known to be settled."""
         self._pending: set[asyncio.Future[None]] = set()
@@ -85,17 +87,12 @@ class Redundancy:
             for token, found in places.items():
                 copies.hand_on(envelope, found, primary.server, primary.identity, token, self._clock())
 
-    def keep(self, number: int, envelope: Envelope) -> None:
-        """See `settler.Redundancy`."""
-        self._later(self.kept(number, envelope), number)
-
-    def keep_anew(self, number: int, envelope: Envelope) -> None:
-        """As `keep`; what is settled of it is told to its watchers though others have heard it before."""
+    def anew(self, number: int) -> None:
+        """What is settled of a message is told to its watchers once more, though others have heard it before."""
         self._told.pop(number, None)
-        self.keep(number, envelope)
 
     def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
-        """As `keep`, until it is on disk."""
+        """See `settler.Redundancy`."""
         for shadow in envelope.shadows:
             if self._keeper.number(shadow.primary, shadow.token) is None:
                 until = self._keeper.until(self._clock())
@@ -161,16 +158,6 @@ class Redundancy:
         if len(settled) > self._told.get(number, 0):
             self._told[number] = len(settled)
             self.note(self._primary.settled(number, envelope.watchers, settled, whole=False, at=self._clock()))
-
-    def _later(self, work: Awaitable[None], number: int) -> None:
-        future = asyncio.ensure_future(work)
-
-        def done(ended: asyncio.Future[None]) -> None:
-            if not ended.cancelled() and (fault := ended.exception()) is not None:
-                self._log.error("message.not_kept", message=number, reason=str(fault))
-
-        self._pend(future)
-        future.add_done_callback(done)
 
     def _pend(self, future: asyncio.Future[None]) -> None:
         self._pending.add(future)

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.directory.port import DirectoryUnavailable
-from gatepost.organization.model import Organization
+from gatepost.organization.model import Organization, Version
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.settler import Settler
@@ -75,7 +75,7 @@ class ShadowService:
         self.keeper = Keeper(name, config, settler.settings.message_expiration, now, moments)
         self._partners = Partners(organization, name)
         self.tokens = Tokens(own.identity)
-        self.redundancy = Redundancy(spool, self.primary, self.keeper, clock, log)
+        self.redundancy = Redundancy(spool, self.primary, self.keeper, clock)
         self.protector = Protector(
             spool,
             settler.hands,
@@ -83,7 +83,7 @@ class ShadowService:
             self.primary,
             self.tokens,
             moments,
-            self.redundancy.keep_anew,
+            self._keep_anew,
             self.redundancy.note,
             clock,
             log,
@@ -106,14 +106,18 @@ class ShadowService:
         self.is_on = False
 
     def configure(self, organization: Organization, message_expiration: float) -> frozenset[str]:
-        """Use another organization from now on; the other hubs, who may ask us and be asked."""
+        """Use another organization from now on; the other hubs and edges, who may ask us
+        and be asked."""
         config = organization.transport_config
-        own = organization.servers[self._name]
-        hubs = {server.name for found in organization.hubs_by_site.values() for server in found}
-        self._forget(self.primary.configure(config, hubs))
-        self.keeper.configure(config, message_expiration, hubs)
+        members = {
+            server.name
+            for server in organization.servers.values()
+            if server.carries_mail and server.version is Version.MODERN
+        }
+        self._forget(self.primary.configure(config, members))
+        self.keeper.configure(config, message_expiration, members)
         self._partners.configure(organization)
-        self.is_on = config.shadow_redundancy_enabled and own.name in hubs and len(hubs) > 1
+        self.is_on = config.shadow_redundancy_enabled and self._name in members and len(members) > 1
         """Whether messages are handed on with a token, and known to the primary."""
         sites = {server.name: server.site for server in organization.servers.values()}
         databases = organization.databases.values()
@@ -127,7 +131,7 @@ class ShadowService:
         can_protect = self.is_on and not (self._partners.alone and not self._spanning)
         choose = self._choose if can_protect else None
         self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
-        return frozenset(hubs - {self._name})
+        return frozenset(members - {self._name})
 
     # Start and end
 
@@ -167,6 +171,10 @@ class ShadowService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.redundancy.durable()
+
+    def _keep_anew(self, number: int, envelope: Envelope) -> None:
+        self.redundancy.anew(number)
+        self._settler.keep(number, envelope)
 
     # What goes on
 
@@ -222,6 +230,7 @@ class ShadowService:
         for _ in range(ROUNDS):
             events, more = await channel.ask()
             now = self._clock()
+            self._heard(server, channel.identity, moment)
             steps: list[KeeperStep] = []
             others: list[PrimaryStep] = []
             for event in events:
@@ -230,16 +239,23 @@ class ShadowService:
                     steps.append(step)
                 elif event.places is None:
                     others += self.primary.finished(server, event.token, self.carrying.is_busy)
+                else:
+                    others += self.primary.progressed(server, event)
             await self.carrying.primary(others)
             await self.carrying.keeper(steps)
-            self.primary.heard(server, channel.identity, moment, now)
-            self.keeper.heard(server, channel.identity, moment, now)
             if not more:
                 return False
             moment = self._moments.next()
         return True
 
     async def _ask_questions(self, server: str, channel: Channel) -> None:
+        """What its part is in copies of both kinds."""
+        question, expired = self.keeper.questions(server, self._clock(), QUESTION_TOKENS)
+        await self.carrying.keeper(expired)
+        if question is not None:
+            statuses = await channel.statuses(question.tokens)
+            self._heard(server, channel.identity, question.moment)
+            await self.carrying.keeper(self.keeper.answered(question, channel.identity, statuses))
         for _ in range(ROUNDS):
             question = self.primary.questions(server, QUESTION_TOKENS)
             if question is None:
@@ -249,13 +265,16 @@ class ShadowService:
             except BaseException:
                 self.primary.unanswered(question)
                 raise
-            steps = self.primary.answered(question, channel.identity, statuses, self.carrying.is_busy)
-            await self.carrying.primary(steps)
-        asked, expired = self.keeper.questions(server, self._clock(), QUESTION_TOKENS)
-        await self.carrying.keeper(expired)
-        if asked is not None:
-            statuses = await channel.statuses(asked.tokens)
-            await self.carrying.keeper(self.keeper.answered(asked, channel.identity, statuses))
+            self._heard(server, channel.identity, question.moment)
+            is_busy = self.carrying.is_busy
+            await self.carrying.primary(self.primary.answered(question, channel.identity, statuses, is_busy))
+            if question.took_over:
+                break  # what is being sent there is told again later
+
+    def _heard(self, server: str, identity: str, moment: int) -> None:
+        now = self._clock()
+        self.primary.heard(server, identity, moment, now)
+        self.keeper.heard(server, identity, moment, now)
 
     def _carry(self, steps: list[KeeperStep]) -> None:
         self._start(self.carrying.keeper(steps), "let copies go")
@@ -290,12 +309,14 @@ class ShadowService:
     def counters(self) -> dict[str, int]:
         """Numbers for the operator."""
         return {
+            "kept": self._spool.kept_count,
             "shadow_held": sum(queue.count for queue in self.keeper.queues()),
             "shadow_received": self.answers.held,
             "shadow_unprotected": self.primary.unprotected_count,
             "shadow_made": self.protector.made,
             "shadow_failed": self.protector.failed,
             "shadow_discarded": self.redundancy.discarded,
+            "shadow_shrunk": self.carrying.shrunk,
             "shadow_resubmitted": self.carrying.resubmitted,
             "heartbeats": self.heartbeats,
             "heartbeats_failed": self.lost_heartbeats,

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from gatepost.transport.shadow.discards import Discards
 
+VERIFY_SECONDS = 5.0
+"""A message that was handed on to us and is open for so long, or twice that: is its shadow there? Most have gone on."""
+
 
 class Held:
     """Copies that the hub had on disk under one identity of its queue database."""
@@ -22,7 +25,10 @@ class Held:
 class Watching:
     """Another hub, as a watcher of ours. A token is in one of `held` and `unsure`, or in none."""
 
-    __slots__ = ("discards", "finished", "heard", "held", "identity", "seen", "to_ask", "to_tell", "unsure")
+    __slots__ = (
+        "discards", "finished", "fresh", "heard", "held", "identity", "seen", "to_ask", "to_tell", "unsure", "verified",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.identity = ""
@@ -38,6 +44,12 @@ class Watching:
         """Tokens of which it is to be asked what its part is."""
         self.to_tell: dict[str, None] = {}
         """Tokens of what we have taken over from it."""
+        self.fresh: dict[str, None] = {}
+        """Tokens of what it handed on to us lately: it keeps the shadow, unless it died before it noted that."""
+        self.waiting: dict[str, None] = {}
+        """Those from before; what is still open after that is asked about."""
+        self.verified = now
+        """When they were looked at last."""
         self.finished: dict[str, int] = {}
         """Messages by token: it has finished them while they were being sent here."""
         self.discards = Discards()
@@ -67,7 +79,16 @@ class Watching:
             held.numbers.pop(token, None)
         self.unsure.pop(token, None)
         self.to_ask.pop(token, None)
+        self.fresh.pop(token, None)
+        self.waiting.pop(token, None)
         self.finished.pop(token, None)
+
+    def verify(self, now: float) -> None:
+        """What was handed on to us some seconds ago, and is still open, is asked about."""
+        if now - self.verified >= VERIFY_SECONDS:
+            self.verified = now
+            self.to_ask.update(self.waiting)
+            self.waiting, self.fresh = self.fresh, {}
 
     def gone_silent(self) -> Iterator[dict[str, int]]:
         """It has been silent for long: nothing is known to be held, and all is asked about when it is back."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,6 +22,7 @@ from typing import Any
 import apsw
 
 from gatepost.transport.ports import SpoolFull
+from gatepost.transport.shadow.ports import Kept
 from gatepost.transport.spool.database import Changed, Database, Group
 from gatepost.transport.spool.layout import Layout, sync_directory
 from gatepost.transport.spool.reserve import Reserve
@@ -52,6 +53,13 @@ class Kind(Enum):
     COMMIT = auto()
     UPDATE = auto()
     REMOVE = auto()
+    KEEP = auto()
+    """A new message that is not queued."""
+    SET_ASIDE = auto()
+    TAKE_BACK = auto()
+    LET_GO = auto()
+    NOTE = auto()
+    """Discard events, new ones and acknowledged ones."""
     PUT = auto()
     QUARANTINE = auto()
     RESUME = auto()
@@ -77,6 +85,12 @@ class Change:
     """Of a large content."""
     text: str = ""
     """A fact's name, or the reason of a quarantine."""
+    kept: Sequence[tuple[Kept, float]] = ()
+    """Of `KEEP` and `SET_ASIDE`: for what, and when it was delivered."""
+    pairs: Sequence[tuple[int, str]] = ()
+    """Of `LET_GO`: number and key."""
+    events: dict[tuple[str, str], bytes | None] | None = None
+    """Of `NOTE`: by server and token."""
 
 
 @dataclass(slots=True)
@@ -210,10 +224,10 @@ class Committer:
             if self._damaged:
                 self._database.reopen()
                 self._damaged = False
-            group = _grouped(changes)
-            if group.files:
+            groups = _grouped(changes)
+            if any(group.files for group in groups):
                 sync_directory(self._layout.content)
-            changed = self._database.apply(group)
+            changed = self._database.apply(*groups)
         except Exception as fault:  # noqa: BLE001 - the thread goes on; callers are told
             if not _is_ours(fault):
                 self._failed(fault)
@@ -255,37 +269,76 @@ class Committer:
         self._damaged = not _is_full(fault)
 
 
-def _grouped(changes: Iterable[Change]) -> Group:
+_RANKS = {
+    Kind.COMMIT: 0, Kind.KEEP: 0, Kind.UPDATE: 1, Kind.SET_ASIDE: 2, Kind.TAKE_BACK: 3, Kind.LET_GO: 4,
+    Kind.QUARANTINE: 5, Kind.RESUME: 6, Kind.FORGET: 7, Kind.REMOVE: 8,
+}  # fmt: skip
+"""The order in which `Database.apply` does what a group holds."""
+
+
+def _grouped(changes: Iterable[Change]) -> list[Group]:
+    """Groups in which each message meets its changes in the order in which they were asked for: nearly always one."""
     group = Group()
+    groups = [group]
+    ranks: dict[int, int] = {}
     for change in changes:
-        match change.kind:
-            case Kind.COMMIT:
+        rank = _RANKS.get(change.kind)
+        if rank is not None:
+            numbers = [number for number, _ in change.pairs] if change.kind is Kind.LET_GO else (change.number,)
+            if any(ranks.get(number, 0) > rank for number in numbers):
+                group = Group()
+                groups.append(group)
+                ranks.clear()
+            for number in numbers:
+                ranks[number] = rank
+        _add(group, change)
+    return groups
+
+
+def _add(group: Group, change: Change) -> None:
+    match change.kind:
+        case Kind.COMMIT | Kind.KEEP:
+            if change.kind is Kind.COMMIT:
                 group.messages.append((change.number, change.blob or b""))
-                if change.body is None:
-                    group.files.append((change.number, change.size, change.crc))
-                else:
-                    group.contents.append((change.number, change.body))
-            case Kind.UPDATE:
-                group.updates[change.number] = change.blob or b""
-            case Kind.REMOVE:
-                group.removals.append(change.number)
-            case Kind.PUT:
-                group.facts[change.text] = change.blob
-            case Kind.QUARANTINE:
-                group.quarantined.append((change.number, change.text))
-            case Kind.RESUME:
-                group.resumed.append(change.number)
-            case Kind.FORGET:
-                group.forgotten.append(change.number)
-            case _:
-                group.probed = True
-    return group
+            else:
+                group.asides.append((change.number, change.blob or b""))
+                group.kept += change.kept
+            if change.body is None:
+                group.files.append((change.number, change.size, change.crc))
+            else:
+                group.contents.append((change.number, change.body))
+        case Kind.UPDATE:
+            group.updates[change.number] = change.blob or b""
+        case Kind.REMOVE:
+            group.removals.append(change.number)
+        case Kind.PUT:
+            group.facts[change.text] = change.blob
+        case Kind.NOTE:
+            group.discards |= change.events or {}
+        case Kind.SET_ASIDE:
+            group.set_aside[change.number] = change.blob or b""
+            group.set_aside_for[change.number] = change.kept
+        case Kind.TAKE_BACK:
+            group.taken_back[change.number] = change.blob or b""
+        case Kind.LET_GO:
+            group.let_go += change.pairs
+        case Kind.QUARANTINE:
+            group.quarantined.append((change.number, change.text))
+        case Kind.RESUME:
+            group.resumed.append(change.number)
+        case Kind.FORGET:
+            group.forgotten.append(change.number)
+        case _:
+            group.probed = True
+
+
+_NEW = (Kind.COMMIT, Kind.KEEP)
 
 
 def _parted(changes: list[Change]) -> tuple[list[Change], list[Change]]:
     """New messages, and what became of known ones."""
-    new = [change for change in changes if change.kind is Kind.COMMIT]
-    return new, [change for change in changes if change.kind is not Kind.COMMIT] if new else changes
+    new = [change for change in changes if change.kind in _NEW]
+    return new, [change for change in changes if change.kind not in _NEW] if new else changes
 
 
 def _is_ours(fault: Exception) -> bool:

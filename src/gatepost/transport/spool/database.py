@@ -30,6 +30,8 @@ from gatepost.store.sqlite import (
     open_for_writing,
     transaction,
 )
+from gatepost.transport.shadow.ports import Kept
+from gatepost.transport.spool import aside
 from gatepost.transport.spool.layout import Layout
 
 T = TypeVar("T")
@@ -52,6 +54,7 @@ SCHEMA = Schema(
         );
         CREATE TRIGGER gone AFTER DELETE ON message BEGIN DELETE FROM content WHERE number = OLD.number; END;
         """,
+        aside.MIGRATION,
     ),
     made_by="the hub",
 )
@@ -87,16 +90,28 @@ class Group:
     """Quarantined ones that are messages again."""
     forgotten: list[int] = field(default_factory=list)
     """Quarantined ones that are not kept any longer."""
+    asides: list[tuple[int, bytes]] = field(default_factory=list)
+    """New messages that are kept and not queued, and `kept`: for what, with the time of their delivery."""
+    kept: list[tuple[Kept, float]] = field(default_factory=list)
+    set_aside: dict[int, bytes] = field(default_factory=dict)
+    set_aside_for: dict[int, Sequence[tuple[Kept, float]]] = field(default_factory=dict)
+    taken_back: dict[int, bytes] = field(default_factory=dict)
+    let_go: list[tuple[int, str]] = field(default_factory=list)
+    """Number and key."""
+    discards: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
+    """Events by server and token; None: it is forgotten."""
     probed: bool = False
     """Write something in any case, to see whether the disk takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a group has done: there are `fewer` messages, `files` are the numbers of those that had a file."""
+    """What groups have done: there are `fewer` messages and `aside` more that are kept; `files` are the numbers of
+    those gone that had a file. New ones are not counted."""
 
     fewer: int = 0
     files: tuple[int, ...] = ()
+    aside: int = 0
 
 
 class Database:
@@ -113,7 +128,9 @@ class Database:
         self.closed_well = True
         """Whether the last process that had the spool closed it."""
         self.count = 0
-        """Messages."""
+        """Messages of the queue."""
+        self.aside = 0
+        """Messages that are kept beside it."""
         self.journal_bytes = 0
         """Size of the write-ahead log that is not yet in the main file."""
         self.free_bytes = 0
@@ -150,8 +167,11 @@ class Database:
             self.connection.execute("UPDATE spool SET next = ?, closed = 0", (self._reserved,))
 
     def check(self) -> list[str]:
-        """What is wrong with the file; empty: nothing. Reads every page of every table but the contents'."""
-        tables = ("message", "file", "fact", "spool", "quarantined")
+        """What is wrong with the file; empty: nothing. Reads every page of the queue's tables but the contents'.
+
+        What is kept aside, days of mail in the safety net, is met when it is read.
+        """
+        tables = ("message", "file", "fact", "spool", "quarantined", "shadow", "discard")
         try:
             found = [row[0] for t in tables for row in self.connection.execute(f"PRAGMA quick_check('{t}')").fetchall()]
         except apsw.Error as fault:
@@ -161,32 +181,58 @@ class Database:
     def counted(self) -> None:
         """Count what is there, at start and after the file was opened anew."""
         counts: list[tuple[Any, ...]] = self.connection.execute(
-            "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM file)"
+            "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM file), (SELECT count(*) FROM aside)"
         ).fetchall()
-        self.count, self._files = counts[0]
+        self.count, self._files, self.aside = counts[0]
 
-    def apply(self, group: Group) -> Changed:
-        """Make all of `group` durable, or nothing of it."""
+    def apply(self, *groups: Group) -> Changed:
+        """Make all of them durable, one after the other, or nothing."""
+        fewer = more = 0
+        files: list[int] = []
+        new_files = 0
         with transaction(self.connection):
-            self._insert("message", group.messages)
-            self._insert("content", [(number, crc32(body), body) for number, body in group.contents])
-            self._insert("file", group.files)
-            self._update(list(group.updates.items()))
-            self._put(group.facts)
-            kept = [number for number, reason in group.quarantined if self._quarantine(number, reason)]
-            again = [number for number in group.resumed if self._resume(number)]
-            known = self._forget(group.forgotten)
-            files = self._remove_files([*group.removals, *known])
-            fewer = len(kept) - len(again) + self._remove(group.removals)
-            highest = max((number for number, _ in group.messages), default=0)
+            for group in groups:
+                done = self._apply(group)
+                fewer += done.fewer
+                more += done.aside
+                files += done.files
+                new_files += len(group.files)
+            highest = max((number for group in groups for number, _ in (*group.messages, *group.asides)), default=0)
             reserved = self._reserved
-            if highest >= reserved or group.probed:
+            if highest >= reserved or any(group.probed for group in groups):
                 reserved = max(reserved, highest + NUMBERS_AHEAD)
                 self.connection.execute("UPDATE spool SET next = ?", (reserved,))
         self._reserved = reserved
-        self._files += len(group.files) - len(files)
-        self.count += len(group.messages) - fewer
-        return Changed(fewer, files)
+        self._files += new_files - len(files)
+        self.count += sum(len(group.messages) for group in groups) - fewer
+        self.aside += sum(len(group.asides) for group in groups) + more
+        return Changed(fewer, tuple(files), more)
+
+    def _apply(self, group: Group) -> Changed:
+        self._insert("message", group.messages)
+        self._insert("content", [(number, crc32(body), body) for number, body in group.contents])
+        self._insert("file", group.files)
+        if group.asides:
+            aside.insert(self.connection, group.asides, group.kept)
+        self._update(list(group.updates.items()))
+        self._put(group.facts)
+        if group.discards:
+            aside.note(self.connection, group.discards)
+        moved = aside.set_aside(self.connection, group.set_aside, group.set_aside_for) if group.set_aside else 0
+        back = aside.take_back(self.connection, group.taken_back) if group.taken_back else 0
+        free = aside.let_go(self.connection, group.let_go) if group.let_go else []
+        kept = [number for number, reason in group.quarantined if self._quarantine(number, reason)]
+        again = [number for number in group.resumed if self._resume(number)]
+        known = self._forget(group.forgotten)
+        removed = self._remove(group.removals)
+        fewer = moved - back + len(kept) - len(again) + removed
+        more = moved - back - len(free)
+        if removed < len(group.removals) and self._may_be_aside(group):
+            more -= aside.remove(self.connection, group.removals)
+        return Changed(fewer, self._remove_files([*group.removals, *known, *free]), more)
+
+    def _may_be_aside(self, group: Group) -> bool:
+        return bool(self.aside or group.asides or group.set_aside)
 
     def checkpoint(self, *, wait: bool = False) -> None:
         """Bring the journal into the main file, so that it is written from its beginning again.
@@ -229,8 +275,12 @@ class Database:
             self.connection.execute(_insertion(table, len(part[0]), len(part)), _flat(part))
 
     def _update(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        changed = 0
         for part in _parted(rows):
             self.connection.execute(_updating(len(part)), _flat(part))
+            changed += self.connection.changes()
+        if changed < len(rows):  # the others are kept aside, or gone
+            aside.update(self.connection, rows)
 
     def _put(self, facts: dict[str, bytes | None]) -> None:
         for name, value in facts.items():
@@ -253,7 +303,8 @@ class Database:
             return ()
         statement = (
             "DELETE FROM file WHERE number IN (SELECT value FROM json_each(?)) "
-            "AND number NOT IN (SELECT number FROM quarantined) RETURNING number"
+            "AND number NOT IN (SELECT number FROM quarantined) AND number NOT IN (SELECT number FROM message) "
+            "AND number NOT IN (SELECT number FROM aside) RETURNING number"
         )
         rows: list[tuple[Any, ...]] = self.connection.execute(statement, (_list(numbers),)).fetchall()
         return tuple(row[0] for row in rows)

@@ -80,7 +80,7 @@ def _take_all(connection: apsw.Connection, source: Layout, target: Layout, datab
     at, end = _bounds(connection)
     while at <= end:
         group = Group()
-        for old, envelope, body, size, crc in _readable(connection, at, min(at + STEP - 1, end), lost):
+        for old, envelope, body, size, crc in _found(connection, at, min(at + STEP - 1, end), lost):
             number = database.first_number + taken
             if body is not None:
                 group.contents.append((number, body))
@@ -113,13 +113,53 @@ def _bounds(connection: apsw.Connection) -> tuple[int, int]:
 
 
 def _next(connection: apsw.Connection, at: int, end: int) -> int:
-    """The first number from `at` on that has a message, where that can be read: gaps are large."""
-    with suppress(apsw.Error):
-        rows: list[tuple[Any, ...]] = connection.execute(
-            "SELECT min(number) FROM message WHERE number >= ?", (at,)
-        ).fetchall()
-        return end + 1 if rows[0][0] is None else int(rows[0][0])
-    return at
+    """The first number from `at` on that has a message or a content, where that can be read: gaps are large."""
+    found = [end + 1]
+    for table in ("message", "content", "file"):
+        try:
+            statement = f"SELECT min(number) FROM {table} WHERE number >= ?"  # noqa: S608 - names of ours
+            rows: list[tuple[Any, ...]] = connection.execute(statement, (at,)).fetchall()
+        except apsw.Error:
+            return at
+        if rows[0][0] is not None:
+            found.append(int(rows[0][0]))
+    return min(found)
+
+
+def _found(connection: apsw.Connection, first: int, last: int, lost: list[int]) -> list[Row]:
+    """What can be read of a range. A damaged number among the messages ends a scan without a word, so those that have
+    a content and were not met are looked for one by one."""
+    rows = list(_readable(connection, first, last, lost))
+    known = {row[0] for row in rows}.union(lost)
+    for number in sorted(_with_content(connection, first, last) - known):
+        alone = list(_readable(connection, number, number, lost))
+        rows += alone
+        if not alone:
+            lost.append(number)
+    return rows
+
+
+def _with_content(connection: apsw.Connection, first: int, last: int) -> set[int]:
+    """Numbers of a range that have a content, or may have one, and belong to the queue."""
+    found = _numbers(connection, "content", first, last) | _numbers(connection, "file", first, last)
+    for table in ("quarantined", "aside"):
+        with suppress(apsw.SQLError):  # the last is missing in a file of an older version
+            found -= _numbers(connection, table, first, last, unreadable=False)
+    return found
+
+
+def _numbers(connection: apsw.Connection, table: str, first: int, last: int, *, unreadable: bool = True) -> set[int]:
+    """Those of a range that are in a table; with `unreadable` those too of which that cannot be told."""
+    statement = f"SELECT number FROM {table} WHERE number BETWEEN ? AND ?"  # noqa: S608 - names of ours
+    try:
+        rows: list[tuple[Any, ...]] = connection.execute(statement, (first, last)).fetchall()
+    except apsw.CorruptError:
+        if first == last:
+            return {first} if unreadable else set()
+        middle = (first + last) // 2
+        low = _numbers(connection, table, first, middle, unreadable=unreadable)
+        return low | _numbers(connection, table, middle + 1, last, unreadable=unreadable)
+    return {row[0] for row in rows}
 
 
 def _readable(connection: apsw.Connection, first: int, last: int, lost: list[int]) -> Iterator[Row]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from errno import EIO
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,17 @@ import msgspec
 from gatepost.balancing.back_pressure import METERING_SECONDS, BackPressure, Pressure
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader, BodyWriter, Spool, SpoolFull
+from gatepost.transport.shadow.ports import Kept
 from gatepost.transport.spool.committing import Answer, Change, Committer, Kind
+from gatepost.transport.spool.keeping import Keeping, Quarantined
 from gatepost.transport.spool.layout import Layout
 from gatepost.transport.spool.metering import FAULT, Meter, Space, space_of
 from gatepost.transport.spool.opening import UNREADABLE, Found, Opened, open_spool
 from gatepost.transport.spool.reading import MemoryBody, Readers
 from gatepost.transport.spool.recent import Recent
 from gatepost.transport.spool.writing import ContentWriter
+
+__all__ = ["DiskSpool", "Quarantined", "SpoolSettings"]
 
 WRITE_THREADS = 4
 """For large contents; each waits for the disk alone."""
@@ -45,17 +49,7 @@ class SpoolSettings:
     """Held back for the journal on a full disk; twice what the journal grows to between two checkpoints."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that was put aside. `at` is in seconds since 1970; no envelope: it cannot be read."""
-
-    number: int
-    reason: str
-    at: float
-    envelope: Envelope | None
-
-
-class DiskSpool(Spool):
+class DiskSpool(Keeping, Spool):
     """Made by `open`, used on that loop alone."""
 
     def __init__(
@@ -88,7 +82,9 @@ class DiskSpool(Spool):
         self._stopped = False
         self._metering: asyncio.Task[Pressure] | None = None
         self.count = opened.database.count
-        """Messages that are here."""
+        """Messages of the queue."""
+        self.kept_count = opened.database.aside
+        """Messages that are kept beside it: shadows and the safety net's."""
         self._committer = Committer(opened.layout, opened.database, opened.reserve, loop, self._answered)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -175,6 +171,9 @@ class DiskSpool(Spool):
 
     def commit(self, writer: BodyWriter, envelope: Envelope) -> Awaitable[int]:
         """Put the message on disk; sets `Envelope.size`."""
+        return self._commit(writer, envelope, ())
+
+    def _commit(self, writer: BodyWriter, envelope: Envelope, kept: Sequence[tuple[Kept, float]]) -> Awaitable[int]:
         assert isinstance(writer, ContentWriter)
         future: asyncio.Future[int] = self._loop.create_future()
         if self._closing or writer.over or writer.fault is not None:
@@ -185,10 +184,25 @@ class DiskSpool(Spool):
         blob = self._encode(envelope)
         body = writer.take()
         if body is not None:
-            self._committer.ask(Change(Kind.COMMIT, future, self._number(), blob, body))
+            self._ask_new(future, self._number(), blob, kept, body)
         else:
-            writer.finish(partial(self._file_written, writer, blob, future))
+            writer.finish(partial(self._file_written, writer, blob, future, kept))
         return future
+
+    def _ask_new(
+        self,
+        future: asyncio.Future[int],
+        number: int,
+        blob: bytes,
+        kept: Sequence[tuple[Kept, float]],
+        body: bytes | None = None,
+        size: int = 0,
+        crc: int = 0,
+    ) -> None:
+        if kept:
+            kept = [(replace(each, number=number), at) for each, at in kept]
+        kind = Kind.KEEP if kept else Kind.COMMIT
+        self._committer.ask(Change(kind, future, number, blob, body, size, crc, kept=kept))
 
     def update(self, number: int, envelope: Envelope) -> Awaitable[None]:
         """Keep what has become of the recipients."""
@@ -212,29 +226,6 @@ class DiskSpool(Spool):
     def forget(self, number: int) -> Awaitable[None]:
         """Remove a quarantined message with its content."""
         return self._ask(Change(Kind.FORGET, None, number))
-
-    def put(self, name: str, value: bytes | None) -> Awaitable[None]:
-        """Keep a fact under a name; None forgets it. As durable as messages, in the same groups."""
-        self._putting[name] = value
-        return self._ask(Change(Kind.PUT, None, blob=value, text=name))
-
-    async def get(self, name: str) -> bytes | None:
-        """A fact, as of the last `put`; None: there is none. Raises OSError."""
-        return self._putting[name] if name in self._putting else await self._readers.fact(name)
-
-    async def facts(self, prefix: str) -> dict[str, bytes]:
-        """All on disk whose names begin with `prefix`. Raises OSError."""
-        return await self._readers.facts(prefix)
-
-    async def quarantined(self) -> list[Quarantined]:
-        """What was put aside, by number. `body` works for them too. Raises OSError."""
-        found = []
-        for number, reason, at, blob in await self._readers.quarantined():
-            envelope = None
-            with suppress(msgspec.DecodeError):
-                envelope = self._decode(blob)
-            found.append(Quarantined(number, reason, at, envelope))
-        return found
 
     async def envelope(self, number: int) -> Envelope:
         """A new copy each time. Raises KeyError, OSError."""
@@ -344,19 +335,22 @@ class DiskSpool(Spool):
             self._committer.ask(change)
         return future
 
-    def _file_written(self, writer: ContentWriter, blob: bytes, future: asyncio.Future[int]) -> None:
+    def _file_written(
+        self, writer: ContentWriter, blob: bytes, future: asyncio.Future[int], kept: Sequence[tuple[Kept, float]]
+    ) -> None:
         if writer.fault is not None or future.cancelled() or self._stopped:
             writer.remove_file()
             if not future.done():
                 future.set_exception(writer.fault or OSError(EIO, "the spool is closed"))
             return
-        self._committer.ask(Change(Kind.COMMIT, future, writer.number, blob, None, writer.size, writer.crc))
+        self._ask_new(future, writer.number, blob, kept, None, writer.size, writer.crc)
 
     def _answered(self, answers: list[Answer]) -> None:
         """Tell everybody what became of a group."""
         for answer in answers:
             if answer.changed is not None:
                 self.count -= answer.changed.fewer
+                self.kept_count += answer.changed.aside
                 for number in answer.changed.files:
                     self._remove_file(number)
             for change in answer.changes:
@@ -376,7 +370,15 @@ class DiskSpool(Spool):
                         self.remove(change.number)
                     else:
                         self._recent.add(change.number, change.blob or b"", change.body)
-            case Kind.UPDATE:
+            case Kind.KEEP:
+                if fault is not None:
+                    if change.body is None:
+                        self._remove_file(change.number)
+                else:
+                    self.kept_count += 1
+                    if future is None or future.cancelled():
+                        self.let_go([(change.number, each.key) for each, _ in change.kept])
+            case Kind.UPDATE | Kind.SET_ASIDE | Kind.TAKE_BACK:
                 if self._updating.get(change.number) is change.blob:
                     del self._updating[change.number]
             case Kind.REMOVE | Kind.QUARANTINE:
@@ -387,10 +389,10 @@ class DiskSpool(Spool):
         if future is None or future.done():
             return
         if fault is None:
-            future.set_result(change.number if change.kind is Kind.COMMIT else None)
+            future.set_result(change.number if change.kind in (Kind.COMMIT, Kind.KEEP) else None)
         else:
             future.set_exception(fault)
-            if change.kind is not Kind.COMMIT:
+            if change.kind not in (Kind.COMMIT, Kind.KEEP):
                 future.exception()
 
     def _remove_file(self, number: int) -> None:
