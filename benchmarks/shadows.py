@@ -24,7 +24,6 @@ from gatepost.proving.shadow_cast import (
     certificates,
     front_end_table,
     organization_tables,
-    shadow_settings,
 )
 from hubs import CountingSink
 from relaying import Case
@@ -64,7 +63,7 @@ def start_pair(folder: Path, python: str, *, shadows: bool) -> Pair:
         for name, address in ADDRESSES.items()
     }
     tables = organization_tables(ADDRESSES, ports, sink.address)
-    tables |= shadow_settings({"safety_net_hold_time": "00:00:00"}) if shadows else OFF
+    tables["organization"]["transport"] = {} if shadows else OFF
     for connector in tables["send_connectors"].values():
         connector["max_messages_per_connection"] = 100
     hubs = []

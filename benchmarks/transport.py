@@ -1,8 +1,8 @@
 """A hub's mail: durable relay beside Postfix, alone and with shadows on another hub, and what a long queue costs.
 
-    python benchmarks/transport.py [--quick] [--only relay shadow queue] [--sizes 5000,50000] [--sessions 20]
+    python benchmarks/transport.py [--quick] [--only relay shadow queue later] [--sizes 5000,50000] [--sessions 20]
         [--seconds S] [--repeat N] [--peers gatepost gatepost-20 postfix] [--rates 50,300]
-        [--queued 0,100000,1000000] [--directory D] [--python P] [--json FILE]
+        [--queued 0,100000,1000000] [--later 100000] [--directory D] [--python P] [--json FILE]
 
 `relay`: `smtp-source` before each hub, `smtp-sink` behind it; the peers are measured in turn. `taken` is the rate of
 acknowledged messages, `through` that from the start of `smtp-source` until the sink has all; connections of the source
@@ -17,6 +17,8 @@ at 5 kB with 20 sessions, connections kept. Then how long clients wait for the 2
 messages a second over all sessions.
 
 `queue`: see `long_queue.py`; the cost of a message must be that with an empty queue.
+
+`later`: see `putting_off.py`; a next server that answers 4xx to each of many recipients must not stop mail to another.
 
 `--directory` is where the queues are; it should be a real disk. Postfix needs root. Exit status 1: something was lost.
 Large messages and a black-holed exchanger have programs of their own: `large_messages.py`, `black_hole.py`.
@@ -36,10 +38,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import long_queue
+import putting_off
 from gatepost.lab.servers.postfix import Postfix
 from gatepost.lab.servers.process import ServerMissing
 from hubs import CountingSink, GatepostHub, start_gatepost, start_postfix
 from long_queue import Queued
+from putting_off import PutOff
 from relaying import Case, Relayed, relay
 from shadows import RECIPIENT as SHADOW_RECIPIENT
 from shadows import Pair, Waits, acknowledgements, percentiles, start_pair
@@ -47,7 +51,7 @@ from shadows import Pair, Waits, acknowledgements, percentiles, start_pair
 Hub = tuple[GatepostHub | Postfix, CountingSink]
 """A hub and the sink behind it."""
 
-KINDS = ("relay", "shadow", "queue")
+PARTS = ("relay", "shadow", "queue", "later")
 WITH_SHADOW = "two-hubs"
 
 
@@ -59,6 +63,7 @@ class Results:
     shadowed: dict[str, dict[str, list[Relayed]]] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
     queued: list[Queued] = field(default_factory=list)
+    put_off: PutOff | None = None
     faults: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
@@ -70,7 +75,8 @@ class Results:
         shadow_ratios = {c: ratio(p, WITH_SHADOW) for c, p in self.shadowed.items()}
         waits = asdict(self.waits) | {"added": {name: self.waits.added(name) for name in self.waits.on}}
         queued = [asdict(one) for one in self.queued]
-        rest = {"ratios": ratios, "shadow_ratios": shadow_ratios, "waits": waits, "queued": queued}
+        later = asdict(self.put_off) if self.put_off else None
+        rest = {"ratios": ratios, "shadow_ratios": shadow_ratios, "waits": waits, "queued": queued, "later": later}
         return found | rest | {"faults": self.faults}
 
 
@@ -88,6 +94,8 @@ def table(results: Results) -> str:
     lines += results.waits.lines()
     if results.queued:
         lines += long_queue.lines(results.queued)
+    if results.put_off:
+        lines += putting_off.lines(results.put_off)
     return "\n".join(lines)
 
 
@@ -124,6 +132,12 @@ def measure(folder: Path, wish: argparse.Namespace) -> Results:
             results.queued.append(found)
             shutil.rmtree(folder / f"queued-{count}", ignore_errors=True)
             print(f"  {count:,} queued: loaded after {found.loaded_after:.1f} s", file=sys.stderr)
+    if "later" in wish.only:
+        case = Case(wish.sizes[0], wish.sessions, kept=True)
+        try:
+            results.put_off = putting_off.put_off(folder / "later", wish.python, wish.later, case, wish.repeat)
+        except (OSError, RuntimeError, subprocess.SubprocessError) as fault:
+            results.faults.append(f"put off: {fault}")
     return results
 
 
@@ -212,9 +226,10 @@ def read_wish() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Durable relay of mail beside Postfix.")
     parser.add_argument("--quick", action="store_true", help="short and rough: shows that everything runs")
-    parser.add_argument("--only", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--only", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--sizes", type=numbers, default=[5000, 50000])
     parser.add_argument("--queued", type=numbers, default=[0, 100_000, 1_000_000])
+    parser.add_argument("--later", type=int, default=100_000, help="messages that a next server puts off")
     parser.add_argument("--sessions", type=int, default=20)
     parser.add_argument("--rates", type=numbers, default=[50, 300], help="messages a second, for the wait")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
@@ -228,6 +243,7 @@ def read_wish() -> argparse.Namespace:
     if wish.quick:
         wish.seconds, wish.repeat, wish.least, wish.relayed = 0.1, 1, 60, 100
         wish.sizes, wish.queued, wish.rates = wish.sizes[:1], [0, 2000], wish.rates[:1]
+        wish.later = 2000
     return wish
 
 

@@ -43,6 +43,8 @@ SHADOWS: Table = {
 """Settings of the organization. Nothing is acknowledged that is in one place only: then the loss of any one disk must
 lose nothing."""
 
+OFF: Table = {"shadow_redundancy_enabled": False}
+
 
 class ShadowHub(HubService):
     """One of them. Its disk is the folder of its spool."""
@@ -75,7 +77,7 @@ class ShadowHubs:
             name: dict(zip(("servers", "clients"), free_ports(addresses[name], 2), strict=True)) for name in names
         }
         organization = organization_tables(addresses, places, next_server)
-        organization |= shadow_settings(SHADOWS) if shadows else OFF
+        organization["organization"] |= {"transport": SHADOWS if shadows else OFF}
         self._sources = {name: frozenset(table["source_servers"]) for name, table in _spaces(organization)}
         self._links = Links({name: (addresses[name], places[name]["servers"]) for name in names})
         self.trap = Trap(folder)
@@ -226,14 +228,6 @@ def own_port(server: Table) -> int:
     """Where it takes mail of other hubs."""
     port: int = server["endpoints"]["smtp"]["port"]
     return port
-
-
-def shadow_settings(settings: Table) -> Table:
-    """A table of the organization."""
-    return {}
-
-
-OFF = shadow_settings({"shadow_redundancy_enabled": False})
 
 
 def _spaces(organization: Table) -> Iterator[tuple[str, Table]]:

@@ -365,7 +365,12 @@ def _fate(action: str, *, delivers: bool) -> Fate | None:
 def _reason(connected: NotConnected) -> str:
     if not connected.errors:
         return "all servers of the next hop are known to be down"
-    return "; ".join(f"{target}: {error}" for target, error in connected.errors)[:MAX_REASON]
+    return "; ".join(f"{target}: {_words(error)}" for target, error in connected.errors)[:MAX_REASON]
+
+
+def _words(error: Exception) -> str:
+    """What operators read; without the number that Python puts before the system's words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def fresh(unreached: Mapping[str, float], now: float) -> frozenset[str]:

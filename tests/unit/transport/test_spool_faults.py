@@ -46,12 +46,11 @@ class Disk:
         self.opened_anew = 0
         apply, reopen = Database.apply, Database.reopen
 
-        def failing(database: Database, *groups: Group) -> Changed:
-            for group in groups:
-                fault = self.fault(group)
-                if fault is not None:
-                    raise fault
-            return apply(database, *groups)
+        def failing(database: Database, group: Group) -> Changed:
+            fault = self.fault(group)
+            if fault is not None:
+                raise fault
+            return apply(database, group)
 
         def counted(database: Database) -> None:
             self.opened_anew += 1

@@ -302,7 +302,8 @@ class Dispatcher:
         if outcome.fault and not outcome.answers and not sent:
             # It takes connections and no messages: as good as not reached.
             now = self._clock()
-            queue.not_reached(now, outcome.fault, now + self._settler.settings.queue_glitch_retry_interval)
+            reason = f"{sender.server}: {outcome.fault}"
+            queue.not_reached(now, reason, now + self._settler.settings.queue_glitch_retry_interval)
         return not outcome.fault
 
     async def _hand_over(self, sender: Sender, item: Item, envelope: Envelope, places: tuple[int, ...]) -> Sent | None:

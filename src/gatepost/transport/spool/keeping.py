@@ -1,141 +1,185 @@
-"""What a spool keeps beside its queue: facts, messages put aside for a fault, and the `ShadowSpool` port (SPEC S1)."""
+"""What a spool keeps beside its queue: the `ShadowSpool` port (SPEC S1, S2; exchange-facts 4.4, 4.5)."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter
 from gatepost.transport.shadow.ports import Kept, Role, ShadowSpool
-from gatepost.transport.spool.committing import Change, Kind
-from gatepost.transport.spool.reading import Readers
-from gatepost.transport.spool.recent import Recent
+from gatepost.transport.spool.aside import Rows
+from gatepost.transport.spool.asking import Asking
+from gatepost.transport.spool.changes import Change, Kind, Move
 from gatepost.wire.shadow_messages import Discarded
 
-AT_ONCE = 1000
-"""Rows read, or let go of, at a time."""
-_encode_event = msgspec.msgpack.Encoder().encode
-_decode_event = msgspec.msgpack.Decoder(Discarded).decode
+T = TypeVar("T")
+
+BATCH = 1000
+"""Rows read at once."""
+AT_ONCE = 64
+"""Keys or tokens in one change: a change is written whole or not at all, and must find room in the journal."""
+EXPIRED_AT_ONCE = 200
+"""Messages of the safety net that one change lets go of."""
+
+_SHADOWS = """
+SELECT number, key, server, identity, until FROM shadow WHERE (number, key) > (?, ?) ORDER BY number, key LIMIT ?
+"""
+_SAFETY_NET = """
+SELECT number, key, server, identity, until FROM safety_net WHERE number > ? ORDER BY number LIMIT ?
+"""
+_SINCE = """
+SELECT number, key, server, identity, until FROM delivery JOIN safety_net USING (number, at)
+WHERE database = ? AND at BETWEEN ? AND ? ORDER BY at, number
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that was put aside. `at` is in seconds since 1970; no envelope: it cannot be read."""
+class Keeping(Asking, ShadowSpool):
+    """The part of `DiskSpool` that keeps messages beside the queue."""
 
-    number: int
-    reason: str
-    at: float
-    envelope: Envelope | None
-
-
-class Keeping(ShadowSpool):
-    """Facts, what was put aside, and `ShadowSpool`."""
-
-    _encode: Callable[[Envelope], bytes]
-    _readers: Readers
-    _recent: Recent
-    _updating: dict[int, bytes]
-    _putting: dict[str, bytes | None]
-    _decode: Callable[[bytes], Envelope]
+    def __init__(self) -> None:
+        self.kept_count = 0
+        """Messages that are kept beside the queue: shadows and the safety net's."""
+        self._taken_back: set[int] | None = set()
+        self._expiring: asyncio.Future[int] | None = None
+        self._noted = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode_event = msgspec.msgpack.Decoder(Discarded).decode
 
     @abstractmethod
-    def _ask(self, change: Change) -> Awaitable[None]:
-        """Have it written."""
-
-    @abstractmethod
-    def _commit(self, writer: BodyWriter, envelope: Envelope, kept: Sequence[tuple[Kept, float]]) -> Awaitable[int]:
-        """Put a new message on disk; with `kept` it is none of the queue."""
+    def _put_new(
+        self, change: Change, writer: BodyWriter, envelope: Envelope, kept: Sequence[Kept] = ()
+    ) -> asyncio.Future[int]:
+        """Have a new message written."""
 
     def keep(self, writer: BodyWriter, envelope: Envelope, kept: Kept) -> Awaitable[int]:
-        """See `ShadowSpool`."""
-        return self._commit(writer, envelope, [(kept, envelope.delivered)])
+        """Put a copy on disk that is not queued. Refused at once by a disk that is full or fails, as a commit is."""
+        return self._put_new(Move(Kind.KEEP), writer, envelope, [kept])
 
     def set_aside(self, number: int, envelope: Envelope, kept: Sequence[Kept]) -> Awaitable[None]:
-        """See `ShadowSpool`. One that is kept already is kept for these reasons from then on."""
+        """A message of the queue, or one that is kept, is kept from now on for each of `kept` and for nothing else."""
         blob = self._encode(envelope)
         self._recent.forget(number)
+        if number in self._removing:  # it is gone
+            return self._ask(Change(Kind.UPDATE, None, number, blob))
         self._updating[number] = blob
-        reasons = [(replace(each, number=number), envelope.delivered) for each in kept]
-        return self._ask(Change(Kind.SET_ASIDE, None, number, blob, kept=reasons))
+        return self._ask(Move(Kind.SET_ASIDE, None, number, blob, rows=rows_of(number, envelope, kept)))
 
     def take_back(self, number: int, envelope: Envelope) -> Awaitable[None]:
-        """See `ShadowSpool`."""
-        blob = self._encode(envelope)
-        self._updating[number] = blob
-        return self._ask(Change(Kind.TAKE_BACK, None, number, blob))
+        """A kept message is one of the queue again. What `messages` has yet to read leaves it out."""
+        blob = self._updating[number] = self._encode(envelope)
+        if self._taken_back is not None:
+            self._taken_back.add(number)
+        return self._ask(Move(Kind.TAKE_BACK, None, number, blob))
 
     def let_go(self, kept: Sequence[tuple[int, str]]) -> Awaitable[None]:
-        """See `ShadowSpool`."""
-        return self._ask(Change(Kind.LET_GO, pairs=list(kept)))
+        """Nothing is kept of these (number, key) any more; a message goes with the last of its keys."""
+        return self._all(
+            self._ask(Move(Kind.LET_GO, keys=part, weight=2 * len(part))) for part in _pieces(kept, AT_ONCE)
+        )
+
+    async def expire(self, now: float, most: int = 1000) -> bool:
+        """Let go of the safety net's messages whose `until` is past, of some at a time that others may write between.
+
+        Whether there are more than `most`; called every few seconds. Safe while another call is under way.
+        """
+        if self._expiring is not None:
+            return False
+        done = 0
+        try:
+            while done < most:
+                limit = min(EXPIRED_AT_ONCE, most - done)
+                self._expiring = self._ask(Move(Kind.EXPIRE, expire=(now, limit), weight=2 * limit))
+                expired = await asyncio.shield(self._expiring)
+                done += expired
+                if expired < limit:
+                    return False
+        finally:
+            self._expiring = None
+        return True
 
     async def kept(self, role: Role) -> AsyncIterator[list[Kept]]:
-        """See `ShadowSpool`."""
-        after = (0, "")
-        read = self._readers.shadows if role is Role.SHADOW else self._readers.net
-        while rows := await read(after, AT_ONCE):
-            after = (rows[-1][0], rows[-1][1])
+        """All that is on disk, by number, in lists. Raises OSError."""
+        number, key = 0, ""
+        while True:
             if role is Role.SHADOW:
-                yield [Kept(row[0], role, row[1], row[2], row[3], row[4]) for row in rows]
+                rows = await self._readers.rows(_SHADOWS, (number, key, BATCH))
             else:
-                yield [Kept(row[0], role, row[1], "", "", row[3]) for row in rows]
+                rows = await self._readers.rows(_SAFETY_NET, (number, BATCH))
+            if not rows:
+                return
+            number, key = rows[-1][:2]
+            yield [_kept(role, row) for row in rows]
 
     async def kept_since(self, database: str, since: float, until: float) -> list[Kept]:
-        """See `ShadowSpool`: oldest first."""
-        rows = await self._readers.net_since(database, since, until)
-        return [Kept(row[0], Role.SAFETY_NET, row[1], "", "", row[3]) for row in rows]
-
-    async def expire(self, now: float) -> int:
-        """Let go of some of the safety net's copies whose time is over; how many. More than 0: there may be more.
-
-        Raises OSError.
-        """
-        found = await self._readers.net_expired(now, AT_ONCE)
-        if found:
-            await self.let_go(found)
-        return len(found)
+        """The safety net's copies for a database, delivered from `since` to `until`, oldest first. Raises OSError."""
+        rows = await self._readers.rows(_SINCE, (database, since, until))
+        return [_kept(Role.SAFETY_NET, row) for row in rows]
 
     def note_discards(self, server: str, events: Sequence[Discarded]) -> Awaitable[None]:
-        """See `ShadowSpool`. One of a token that has an event replaces that."""
-        noted: dict[tuple[str, str], bytes | None] = {(server, event.token): _encode_event(event) for event in events}
-        return self._ask(Change(Kind.NOTE, events=noted))
+        """Keep discard events until they are acknowledged; a token's later event replaces the one before."""
+        return self._all(
+            self._ask(
+                Move(
+                    Kind.DISCARDS,
+                    discards={(server, event.token): (self._now(), self._encode(event)) for event in part},
+                    weight=len(part),
+                )
+            )
+            for part in _pieces(events, AT_ONCE)
+        )
 
     def forget_discards(self, server: str, tokens: Sequence[str]) -> Awaitable[None]:
-        """See `ShadowSpool`."""
-        return self._ask(Change(Kind.NOTE, events={(server, token): None for token in tokens}))
+        """They are acknowledged, or too old. Forgets the token's latest event, whichever was acknowledged."""
+        return self._all(
+            self._ask(
+                Move(Kind.DISCARDS, discards={(server, token): None for token in part}, weight=len(part)),
+            )
+            for part in _pieces(tokens, AT_ONCE)
+        )
 
     async def discards(self) -> dict[str, list[Discarded]]:
-        """See `ShadowSpool`. What was just noted may be missing: await that first."""
+        """All that are on disk, by server, oldest first. Raises OSError."""
         found: dict[str, list[Discarded]] = {}
-        for server, blob in await self._readers.discards():
-            found.setdefault(server, []).append(_decode_event(blob))
-        for events in found.values():
-            events.sort(key=lambda event: event.at)
+        for server, event in await self._readers.rows("SELECT server, event FROM discard ORDER BY noted", ()):
+            found.setdefault(server, []).append(self._decode_event(event))
         return found
 
-    def put(self, name: str, value: bytes | None) -> Awaitable[None]:
-        """Keep a fact under a name; None forgets it. As durable as messages, in the same groups."""
-        self._putting[name] = value
-        return self._ask(Change(Kind.PUT, None, blob=value, text=name))
+    def _now(self) -> int:
+        """Nanoseconds since 1970, never the same twice: the order of events."""
+        self._noted = max(self._noted + 1, time.time_ns())
+        return self._noted
 
-    async def get(self, name: str) -> bytes | None:
-        """A fact, as of the last `put`; None: there is none. Raises OSError."""
-        return self._putting[name] if name in self._putting else await self._readers.fact(name)
+    def _all(self, futures: Iterator[asyncio.Future[None]]) -> asyncio.Future[Any]:
+        """One future for all of them."""
+        asked = list(futures)
+        if not asked:
+            done: asyncio.Future[None] = self._loop.create_future()
+            done.set_result(None)
+            return done
+        return asked[0] if len(asked) == 1 else asyncio.gather(*asked)
 
-    async def facts(self, prefix: str) -> dict[str, bytes]:
-        """All on disk whose names begin with `prefix`. Raises OSError."""
-        return await self._readers.facts(prefix)
 
-    async def quarantined(self) -> list[Quarantined]:
-        """What was put aside, by number. `body` works for them too. Raises OSError."""
-        found = []
-        for number, reason, at, blob in await self._readers.quarantined():
-            envelope = None
-            with suppress(msgspec.DecodeError):
-                envelope = self._decode(blob)
-            found.append(Quarantined(number, reason, at, envelope))
-        return found
+def _pieces(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (whole[at : at + size] for at in range(0, len(whole), size))
+
+
+def rows_of(number: int, envelope: Envelope, kept: Sequence[Kept]) -> Rows:
+    """Of each key one row, and one of the safety net: the last that is said of them."""
+    shadows = {one.key: one for one in kept if one.role is Role.SHADOW}
+    rows = Rows([(number, one.key, one.primary, one.identity, one.until) for one in shadows.values()])
+    for one in kept:
+        if one.role is Role.SAFETY_NET:
+            databases = msgspec.json.encode(envelope.databases).decode()
+            last = (number, one.key, one.primary, one.identity, one.until, envelope.delivered, databases)
+            rows.safety_net[:] = [last]
+    return rows
+
+
+def _kept(role: Role, row: tuple[Any, ...]) -> Kept:
+    return Kept(row[0], role, *row[1:])

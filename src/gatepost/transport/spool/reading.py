@@ -129,29 +129,9 @@ class Readers:
         statement = "SELECT number, reason, at, envelope FROM quarantined ORDER BY number"
         return await self._run(lambda: [(row[0], row[1], row[2], row[3]) for row in self._all(statement, ())])
 
-    async def shadows(self, after: tuple[int, str], most: int) -> list[tuple[Any, ...]]:
-        """Number, token, hub, identity, until of the next ones."""
-        statement = "SELECT * FROM shadow WHERE (number, token) > (?, ?) ORDER BY number, token LIMIT ?"
-        return await self._run(lambda: self._all(statement, (*after, most)))
-
-    async def net(self, after: tuple[int, str], most: int) -> list[tuple[Any, ...]]:
-        """Number, database, when it was delivered, until of the safety net's next ones."""
-        statement = "SELECT * FROM net WHERE (number, database) > (?, ?) ORDER BY number, database LIMIT ?"
-        return await self._run(lambda: self._all(statement, (*after, most)))
-
-    async def net_since(self, database: str, since: float, until: float) -> list[tuple[Any, ...]]:
-        """The same, of one database, delivered between the two, oldest first."""
-        statement = "SELECT * FROM net WHERE database = ? AND at BETWEEN ? AND ? ORDER BY at"
-        return await self._run(lambda: self._all(statement, (database, since, until)))
-
-    async def net_expired(self, now: float, most: int) -> list[tuple[int, str]]:
-        """Number and database of those that are kept for no longer."""
-        statement = "SELECT number, database FROM net WHERE until <= ? ORDER BY until LIMIT ?"
-        return await self._run(lambda: [(row[0], row[1]) for row in self._all(statement, (now, most))])
-
-    async def discards(self) -> list[tuple[str, bytes]]:
-        """Server and encoded event of all."""
-        return await self._run(lambda: [(row[0], row[1]) for row in self._all("SELECT server, event FROM discard", ())])
+    async def rows(self, statement: str, values: tuple[int | str | float, ...]) -> list[tuple[Any, ...]]:
+        """All of a query."""
+        return await self._run(lambda: self._all(statement, values))
 
     def close(self) -> None:
         """Wait for reads under way and let go of everything."""
@@ -169,7 +149,7 @@ class Readers:
         rows = await self._run(lambda: self._all(statement, (key,)))
         return rows[0] if rows else None
 
-    def _all(self, statement: str, values: tuple[int | float | str, ...]) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, values: tuple[int | str | float, ...]) -> list[tuple[Any, ...]]:
         """All rows, so that no read stands in the way of the journal's checkpoint."""
         store: Store | None = getattr(self._own, "store", None)
         if store is None:
@@ -186,8 +166,8 @@ class Readers:
     def _body(self, number: int) -> bytes | tuple[int, int, int] | None:
         rows = self._all(
             "SELECT content.body, file.size, coalesce(content.crc, file.crc) FROM "
-            "(SELECT number FROM message WHERE number = ?1 UNION ALL SELECT number FROM quarantined WHERE number = ?1 "
-            "UNION ALL SELECT number FROM aside WHERE number = ?1) "
+            "(SELECT number FROM message WHERE number = ?1 UNION ALL SELECT number FROM aside WHERE number = ?1 "
+            "UNION ALL SELECT number FROM quarantined WHERE number = ?1) "
             "LEFT JOIN content USING (number) LEFT JOIN file USING (number)",
             (number,),
         )
