@@ -16,10 +16,10 @@ ANY_EVERY = 6
 """One run in so many."""
 STRIDE = 11
 """Stages follow each other in this step, so that a short proving has some of each part. Prime to their number."""
-MESSAGES = (8, 30)
+MESSAGES = (12, 30)
 """Of one run."""
-MOST_PASSES = 6
-"""How many messages pass the stage at most before it strikes."""
+PASSES = {Part.ACCEPT: 6, Part.RELAY: 6, Part.HAND_ON: 1, Part.SETTLE: 0, Part.TAKE_OVER: 2}
+"""How often hubs come to a stage at most before it strikes: by message, or by the second."""
 ANY_SECONDS = 1.2
 """After the first message: the latest moment of a strike at random."""
 WAITING = "before the 250"
@@ -107,24 +107,28 @@ def plan(number: int, seed: int) -> Plan:
 def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
     if stage is None or stage.part not in SECOND:
         blow = rng.choices(list(Blow), (8, 10, 1, 1))[0]
-        return (_strike(stage.name if stage else ANY, blow, rng),)
+        return (_strike(stage, blow, rng),)
     first, second = Blow.KILL, rng.choice((Blow.KILL, Blow.DISK))
     if stage.part is Part.HUNG:
         first = Blow.HANG
     elif stage.part is Part.TAKE_OVER and rng.random() < 0.5:
         first, second = Blow.DISK, Blow.KILL
     seconds = HELD_DEAD_SECONDS if first is Blow.HANG else 0.0
-    waiting = Strike(WAITING, first, rng.randint(2, MOST_PASSES), seconds)
-    return waiting, Strike(stage.name, second, rng.randint(0, 1))
+    waiting = Strike(WAITING, first, rng.randint(2, PASSES[Part.ACCEPT]), seconds)
+    return waiting, Strike(stage.name, second, _passes(stage, rng))
 
 
-def _strike(stage: str, blow: Blow, rng: random.Random) -> Strike:
+def _strike(stage: Stage | None, blow: Blow, rng: random.Random) -> Strike:
+    seconds = 0.0
     if blow in (Blow.HANG, Blow.CUT):
-        # Long enough that it is held dead, or not.
-        return Strike(stage, blow, rng.randint(0, MOST_PASSES), rng.choice((0.3, HELD_DEAD_SECONDS)))
-    if stage == ANY:
-        return Strike(stage, blow, 0, rng.uniform(0.0, ANY_SECONDS))
-    return Strike(stage, blow, rng.randint(0, MOST_PASSES))
+        seconds = rng.choice((0.3, HELD_DEAD_SECONDS))  # long enough that it is held dead, or not
+    elif stage is None:
+        seconds = rng.uniform(0.0, ANY_SECONDS)
+    return Strike(stage.name if stage else ANY, blow, _passes(stage, rng), seconds)
+
+
+def _passes(stage: Stage | None, rng: random.Random) -> int:
+    return rng.randint(0, PASSES.get(stage.part, 0)) if stage else 0
 
 
 def _domains(stage: Stage | None, rng: random.Random) -> tuple[str, ...]:
