@@ -8,6 +8,7 @@ from gatepost.organization.transport import ReceiveConnector
 from gatepost.transport.headers.trace import trace_token
 from gatepost.transport.intake import IntakeSettings
 from gatepost.transport.next_hop_targets import Ourselves
+from gatepost.transport.operating import NotFound
 from gatepost.transport.own_addresses import interface_addresses
 from gatepost.transport.receive.tls import ReceiveTls, receive_tls
 from gatepost.transport.send.tls import TlsMaterial
@@ -71,3 +72,17 @@ def ourselves(configuration: Configuration) -> Ourselves:
     if any(address.is_unspecified for address in bound):
         addresses |= interface_addresses()
     return Ourselves(frozenset(names), frozenset(addresses))
+
+
+def other_hub(configuration: Configuration, name: str) -> str:
+    """The server that mail may be redirected to, as the organization spells it. Raises `NotFound`."""
+    organization, own = configuration.organization, configuration.server
+    found = next((s for s in organization.servers.values() if s.name.casefold() == name.casefold()), None)
+    if found is None:
+        raise NotFound(f"there is no server {name}")
+    if not found.carries_mail:
+        # It would take the mail as for mailboxes of its own, and senders would hear that there are none.
+        raise NotFound(f"{found.name} is no hub and no edge: mail for others cannot be handed to it")
+    if found.name == own.name:
+        raise NotFound(f"the mail is at {found.name} already")
+    return found.name

@@ -34,6 +34,7 @@ from gatepost.transport.configured import (
     connectors_of,
     hub_settings,
     intake_settings,
+    other_hub,
     ourselves,
     receiving_tls,
     sending_material,
@@ -44,7 +45,7 @@ from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dns import Resolver
 from gatepost.transport.intake import Intake
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
-from gatepost.transport.operating import VERBS, NotFound, Operating
+from gatepost.transport.operating import VERBS, Operating
 from gatepost.transport.quarantine import QUARANTINE_VERBS, Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
@@ -194,6 +195,7 @@ class Hub:
         self._ahead = 0.0
         """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
+        self._quarantine.forgotten = self.shadow.redundancy.dropped
         self._known_at = 0.0
         self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -206,7 +208,8 @@ class Hub:
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
         await self._remembered.load()
-        await self.shadow.load()
+        faulty = await self._spool.quarantined()
+        await self.shadow.load([(found.number, found.envelope) for found in faulty if found.envelope is not None])
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
@@ -260,6 +263,7 @@ class Hub:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self.shadow.protector.hurry()
         await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
         await self._rerouting.end()
         await self.shadow.end()
@@ -301,7 +305,7 @@ class Hub:
         if verb == "forget":
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
         if verb == "redirect":
-            arguments = arguments | {"target": self._other_hub(str(arguments.get("target")))}
+            arguments = arguments | {"target": other_hub(self._configuration, str(arguments.get("target")))}
         if verb in VERBS:
             performer: object = self._operating
         elif verb in QUARANTINE_VERBS:
@@ -312,19 +316,6 @@ class Hub:
             raise ValueError(f"the transport knows no {verb}")
         answer = getattr(performer, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
-
-    def _other_hub(self, name: str) -> str:
-        """The server that mail may be redirected to, as the organization spells it. Raises NotFound."""
-        organization, own = self._configuration.organization, self._configuration.server
-        found = next((s for s in organization.servers.values() if s.name.casefold() == name.casefold()), None)
-        if found is None:
-            raise NotFound(f"there is no server {name}")
-        if not found.carries_mail:
-            # It would take the mail as for mailboxes of its own, and senders would hear that there are none.
-            raise NotFound(f"{found.name} is no hub and no edge: mail for others cannot be handed to it")
-        if found.name == own.name:
-            raise NotFound(f"the mail is at {found.name} already")
-        return found.name
 
     # What changes
 

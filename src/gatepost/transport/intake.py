@@ -17,7 +17,8 @@ from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
-from gatepost.transport.shadow.protecting import NOT_REDUNDANT, Protection, Protector
+from gatepost.transport.shadow.protecting import NOT_REDUNDANT, Protector
+from gatepost.transport.shadow.protection import Protection
 from gatepost.wire.smtp_reply import Reply
 
 FULL = Reply(452, "Insufficient system resources", "4.3.1")

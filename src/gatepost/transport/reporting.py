@@ -14,7 +14,8 @@ from gatepost.transport.ports import Spool, SpoolFull
 from gatepost.transport.reports.builder import Reporter, build
 from gatepost.transport.reports.returned import Original, read_original
 from gatepost.transport.reports.rules import Notice, tell
-from gatepost.transport.shadow.protecting import Protection, Protector
+from gatepost.transport.shadow.protecting import Protector
+from gatepost.transport.shadow.protection import Protection
 
 SHADOW_SECONDS = 30.0
 """How long a report is waited for to be on a second disk, before what it is about is done with."""

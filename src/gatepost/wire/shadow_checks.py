@@ -80,6 +80,7 @@ def _are_events(answer: Events) -> bool:
     return all(
         is_token(event.token)
         and (event.places is None or all(place >= 0 for place in event.places))
+        and all(place >= 0 for place in event.late)
         and all(len(name) <= MAX_TEXT for name in event.databases)
         for event in answer.events
     )

@@ -176,6 +176,8 @@ class Reach:
         self.outbound = outbound
         self.port = port
         self.up = True
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.calls: list[tuple[str, bool]] = []
         self.way: dict[str, Any] = {}
         self.name = "hub-02.contoso.com"
@@ -185,6 +187,7 @@ class Reach:
 
     async def reach_server(self, server: str, *, heartbeat: bool = False) -> SmtpSender:
         self.calls.append((server, heartbeat))
+        await self.gate.wait()
         if not self.up and not heartbeat:
             raise NotReached("known to be down", 0.0)
         host = f"{server.lower()}.contoso.com"

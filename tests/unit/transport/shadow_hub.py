@@ -12,7 +12,6 @@ from gatepost.organization.transport import TransportConfig
 from gatepost.transport.message import Envelope, Recipient, RecipientState, Watcher
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow import decisions as words
-from gatepost.transport.shadow.decisions import PrimaryStep
 from gatepost.transport.shadow.keeper import Keeper
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.steady import Moments
@@ -70,18 +69,26 @@ class SimulatedHub(Others):
         self.held_back: set[int] = set()
         """Messages that are not sent before it is certain that they are accepted."""
         self.primary.load_events({s: list(events.values()) for s, events in self.disk.discards.items()})
-        steps: list[PrimaryStep] = []
         for number, record in self.disk.records.items():
             envelope = self.envelopes[number] = DECODE(record.blob)
             for shadow in envelope.shadows:
                 self.keeper.load(shadow.primary, shadow.identity, shadow.token, number, self.keeper.until(now))
-            if copies.open_places(envelope):
-                steps += self.primary.load(number, envelope.watchers)
-        self.primary.loaded(now)
-        self.take(steps)
+        self.loading = [n for n, envelope in self.envelopes.items() if copies.open_places(envelope)]
         self.later(self.world.chance.uniform(0.0, TICK), self.tick)
-        for number in list(self.envelopes):
+        self.load()
+
+    def load(self) -> None:
+        """Take up message after message of the queue."""
+        if not self.loading:
+            self.primary.loaded(self.clock())
+            return
+        number = self.loading[-1]
+        if number in self.envelopes and number not in self.busy:
+            steps = self.primary.load(number, self.envelopes[number].watchers)
+            self.loading.pop()
+            self.take(steps)
             self.dispatch(number)
+        self.later(self.world.chance.uniform(0.0, 0.5), self.load)
 
     def kill(self, *, lose_disk: bool = False) -> None:
         if not self.alive:
@@ -333,7 +340,7 @@ class SimulatedHub(Others):
         if envelope is None or number in self.busy or self.primary.waits(number):
             return
         places = copies.open_places(envelope)
-        if not places or number in self.held_back:
+        if not places or number in self.held_back or number in self.loading:
             return
         first = envelope.recipients[places[0]].address.partition("@")[2].partition(".")[0]
         places = [p for p in places if envelope.recipients[p].address.partition("@")[2].partition(".")[0] == first]

@@ -142,8 +142,8 @@ class Others:
             self.world.mark(self, "answers for its part")
             found = []
             for token in tokens:
-                status = self.primary.status(server, token)
-                found.append(status if status is not Status.UNKNOWN else self.keeper.status(server, token))
+                status = self.keeper.status(server, token)
+                found.append(status if status is not Status.UNKNOWN else self.primary.status(server, token))
             reply((self.disk.identity, found))
 
         self.disk.sync(answer)

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from shadow_hub import SimulatedHub
-from shadow_simulation import play
+from shadow_simulation import play, run_plan, schedule, shrink
 
 from gatepost.transport.message import RecipientState
 from gatepost.transport.shadow import copies
@@ -27,6 +27,7 @@ from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
 Change = tuple[Any, str, Any]
+Mutant = Callable[[], Iterator[Change]]
 
 
 def _then(method: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,13 +174,6 @@ def a_taken_over_message_is_said_to_be_held() -> Iterator[Change]:
     real = Primary.status
 
 
-def who_took_over_is_followed_without_a_shadow() -> Iterator[Change]:
-    def follow(envelope: Any, server: str, identity: str, token: str, now: float) -> list[int]:
-        return copies.drop(envelope, server, token)
-
-    yield copies, "follow", follow
-
-
 def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
     def copy_of(envelope: Any, *arguments: Any) -> Any:
         copy = real(envelope, *arguments)
@@ -191,27 +185,21 @@ def a_copy_made_anew_covers_nothing() -> Iterator[Change]:
     yield copies, "copy_of", copy_of
 
 
-def places_are_counted_as_in_the_wrong_envelope() -> Iterator[Change]:
-    yield (
-        copies,
-        "shrink",
-        lambda envelope, server, token, counted: copies._with_state(
-            envelope, counted, {RecipientState.SHADOWED}, RecipientState.DELIVERED
-        ),
-    )
+def who_is_starting_claims_what_it_does_not_know_yet() -> Iterator[Change]:
+    def status(self: Primary, server: str, token: str) -> Status:
+        found = real(self, server, token)
+        return Status.OPEN if found is Status.LATER else found
+
+    real = Primary.status
+    yield Primary, "status", status
 
 
-def both_hubs_give_way() -> Iterator[Change]:
-    """Both keep a shadow and nobody is responsible; nor does anybody mend it."""
-    yield Fence, "stands_firm", lambda self, server, token: False
-    real = Keeper.answered
-    yield (
-        Keeper,
-        "answered",
-        lambda self, question, identity, statuses: real(
-            self, question, identity, [Status.OPEN if s == Status.HELD else s for s in statuses]
-        ),
-    )
+def copies_expire_by_the_wall_clock() -> Iterator[Change]:
+    yield Keeper, "until", lambda self, now: now + self._settings.safety_net_hold_time + self._expiration
+
+
+def who_handed_a_message_on_is_believed_to_keep_it() -> Iterator[Change]:
+    yield Watching, "verify", lambda self, now: None
 
 
 MUTANTS = [
@@ -231,15 +219,14 @@ MUTANTS = [
     copies_are_let_go_whatever_the_primary_says,
     no_primary_is_ever_held_dead,
     a_taken_over_message_is_said_to_be_held,
-    who_took_over_is_followed_without_a_shadow,
     a_copy_made_anew_covers_nothing,
-    places_are_counted_as_in_the_wrong_envelope,
-    both_hubs_give_way,
+    who_is_starting_claims_what_it_does_not_know_yet,
+    copies_expire_by_the_wall_clock,
 ]
 
 
 @contextmanager
-def broken(mutant: Callable[[], Iterator[Change]]) -> Iterator[None]:
+def broken(mutant: Mutant) -> Iterator[None]:
     """Within, the rules are broken so."""
     patches = [patch.object(owner, name, new) for owner, name, new in mutant()]
     for each in patches:
@@ -251,7 +238,7 @@ def broken(mutant: Callable[[], Iterator[Change]]) -> Iterator[None]:
             each.stop()
 
 
-def first_seed(mutant: Callable[[], Iterator[Change]], runs: int, begin: int = 0) -> tuple[int, str]:
+def first_seed(mutant: Mutant, runs: int, begin: int = 0) -> tuple[int, str]:
     """The first seed from `begin` that shows it, and what it shows; -1: none of so many does."""
     with broken(mutant):
         for seed in range(begin, begin + runs):
@@ -265,9 +252,16 @@ def main() -> None:
     """See above."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="this one; its schedule is shrunk and printed")
     options = parser.parse_args()
     for mutant in MUTANTS:
-        print(mutant.__name__, *first_seed(mutant, options.runs), flush=True)
+        if options.only in {"", mutant.__name__}:
+            seed, wrong = first_seed(mutant, options.runs, options.seed)
+            print(mutant.__name__, seed, wrong, flush=True)
+            if options.only and seed >= 0:
+                with broken(mutant):
+                    print(shrink(schedule(seed), run_plan))
 
 
 if __name__ == "__main__":

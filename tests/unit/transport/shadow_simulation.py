@@ -330,7 +330,7 @@ def main() -> int:
         outcome = Play(plan, print).run()
         print(*outcome.wrong, sep="\n")
         return 1 if outcome.wrong else 0
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     duplicates: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     failures = steps = 0
@@ -344,7 +344,9 @@ def main() -> int:
             if failures <= options.most:
                 print(seed, outcome.wrong[:3])
     seconds = time.perf_counter() - began
+    used = time.process_time() - used
     print(f"{options.runs} schedules, {steps} steps, {seconds:.1f} s, {options.runs / seconds:.0f} a second")
+    print(f"{used:.1f} s of processor time, {options.runs / used:.0f} a second")
     print("failures", failures)
     print("duplicates", dict(duplicates))
     print("seen", dict(sorted(seen.items())))

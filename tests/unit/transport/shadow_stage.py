@@ -194,15 +194,16 @@ class Member:
 
         def go() -> tuple[int, bytes]:
             source = (TRUSTED if trusted else STRANGER, 0)
-            with smtplib.SMTP(self.address, self.port, "client.example", SECONDS, source) as client:
+            client = smtplib.SMTP(self.address, self.port, "client.example", SECONDS, source)
+            try:
                 client.ehlo()
                 code, reply = client.mail(sender, options)
                 for recipient in recipients:
                     if code // 100 == 2:
                         code, reply = client.rcpt(recipient)
-                if code // 100 != 2:
-                    return code, reply
-                return client.data(content)
+                return client.data(content) if code // 100 == 2 else (code, reply)
+            finally:
+                client.close()
 
         return await asyncio.to_thread(go)
 

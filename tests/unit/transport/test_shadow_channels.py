@@ -11,12 +11,15 @@ import pytest
 import trustme
 from peer_samples import ca_pair
 from receive_stage import CONNECTOR, client_context, loopback, until
-from shadow_channel_stage import SERVERS, answering_tls, channel_stage, issue, server, showing
+from shadow_channel_stage import HUB_02, SERVERS, answering_tls, channel_stage, issue, server, showing
 
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, TlsLevel
 from gatepost.peers.ca import KeyPair
+from gatepost.peers.identity import PeerTrust
 from gatepost.transport.message import Watcher
+from gatepost.transport.receive.tls import TRANSPORT_ROLES
+from gatepost.transport.send.outcome import ConnectFailed
 from gatepost.transport.send.tls import TlsMaterial
 from gatepost.transport.shadow.ports import ChannelLost
 from gatepost.transport.shadow.tokens import Tokens
@@ -60,9 +63,13 @@ async def test_a_hub_that_is_known_to_be_down_is_tried_by_heartbeats_only() -> N
 async def test_a_heartbeat_that_joins_an_attempt_the_list_has_stopped_makes_its_own() -> None:
     async with channel_stage() as stage:
         stage.reach.up = False
+        stage.reach.gate.clear()
         plain = asyncio.create_task(stage.channels.channel("HUB-01"))
-        await asyncio.sleep(0)
+        await until(lambda: stage.reach.calls)
         heartbeat = asyncio.create_task(stage.channels.channel("HUB-01", heartbeat=True))
+        await asyncio.sleep(0.01)
+        assert len(stage.reach.calls) == 1
+        stage.reach.gate.set()
         with pytest.raises(ChannelLost):
             await plain
         assert (await heartbeat).usable
@@ -158,6 +165,17 @@ async def test_a_server_that_calls_itself_another_is_refused() -> None:
         stage.received.service.shadow = replace(part, offer=other)
         with pytest.raises(ChannelLost, match="offers no shadow channel"):
             await stage.channels.channel("HUB-01")
+
+
+async def test_a_server_that_answers_as_another_than_it_said_is_refused() -> None:
+    async with channel_stage() as stage:
+        sender = await stage.reach.reach_server("HUB-01")
+        (connection,) = stage.received.service.connections
+        assert connection.session is not None
+        connection.session._shadow = ShadowOffer(ShadowHub("HUB-03", "x"), frozenset({"HUB-02"}))
+        with pytest.raises(ConnectFailed, match="another server answers"):
+            await sender.open_channel(HUB_02)
+        assert sender.closed or sender.transport.is_closing()
 
 
 @pytest.mark.parametrize("name", ["CAS-01", "HUB-03"])
@@ -305,3 +323,25 @@ def test_tokens_are_unique_over_runs_and_messages() -> None:
     assert is_token(Tokens("01234567-89ab-cdef-0123-456789abcdef").fresh())
     with pytest.raises(ValueError, match="another form"):
         Tokens("no identity")
+
+
+@pytest.mark.parametrize("change", ["off", "no hub any more", "another CA", "nothing"])
+async def test_a_channel_ends_when_its_hub_is_none_any_more(change: str) -> None:
+    async with channel_stage() as stage:
+        channel = await stage.channels.channel("HUB-01")
+        service = stage.received.service
+        part, tls = service.shadow, service.tls
+        assert part is not None
+        assert tls is not None
+        if change == "off":
+            service.shadow = None
+        elif change == "no hub any more":
+            service.shadow = replace(part, offer=ShadowOffer(part.offer.own, frozenset({"HUB-03"})))
+        else:
+            ca = ca_pair("fabrikam" if change == "another CA" else "contoso").certificate
+            trust = PeerTrust(ca, SERVERS, "HUB-01", TRANSPORT_ROLES)
+            service.reload(service._connectors, service.host, replace(tls, trust=trust), None)
+        if change == "nothing":
+            assert await channel.hold("a", b"e", b"c", 1) == ""
+        else:
+            await until(lambda: not channel.usable and not service.channels)

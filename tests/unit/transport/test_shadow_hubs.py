@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -261,3 +262,121 @@ async def test_operators_see_shadow_queues_and_take_them_over(tmp_path: Path) ->
         await stage.until(lambda: stage.taken() == ["hello"])
         await stage.until(lambda: not stage[1].count("shadow_held"))
         assert stage.taken() == ["hello"]
+
+
+async def test_a_message_that_is_put_aside_for_a_fault_is_not_done(tmp_path: Path) -> None:
+    """Its shadow stays, also over a restart, until an operator forgets the message."""
+    async with shadow_hubs(tmp_path) as stage:
+        await stage.outside.stop()
+        await stage[1].send("a@example.net", "c@example.org")
+        await stage[1].running._spool.quarantine(1, "a test")
+        await stage[1].stop()
+        await stage[1].start()
+        heartbeats = stage[2].count("heartbeats")
+        await stage.until(lambda: stage[2].count("heartbeats") >= heartbeats + 12)
+        assert stage[2].count("shadow_held") == 1
+        await stage[1].running.operate("forget_message", {"number": 1})
+        await stage.until(lambda: not stage[2].count("shadow_held"))
+        assert stage[2].count("shadow_resubmitted") == 0
+
+
+async def test_a_hub_that_takes_over_tells_no_delay_twice(tmp_path: Path) -> None:
+    """smtp-facts c.1, 20: the state of the reports goes along."""
+    async with shadow_hubs(tmp_path) as stage:
+        stage.mailbox.replies["alice@contoso.com"] = "450 4.2.0 Come again"
+        await stage[1].send("a@example.net", "alice@contoso.com")
+        stage[1].clock_ahead = 5 * 3600.0
+        await stage.until(lambda: len(stage.outside.received) == 1)
+        await stage.until(lambda: stage[2].count("shadow_shrunk") == 1)
+        await stage[1].kill(lose_disk=True)
+        stage[2].clock_ahead = 5 * 3600.0
+        await stage.until(lambda: stage[2].count("shadow_resubmitted") == 1)
+
+        async def tried_again() -> bool:
+            return all(m["attempts"] >= 2 for m in await stage[2].running.operate("messages", {}))
+
+        await stage.until(tried_again)
+        assert stage[2].count("reports") == 0
+        assert len(stage.outside.received) == 1
+
+
+async def test_a_resubmitted_message_may_pass_the_hub_that_had_it_before(tmp_path: Path) -> None:
+    """smtp-facts c.1, 31: HUB-01's own trace field in it is no loop."""
+    async with shadow_hubs(tmp_path, sources=("HUB-01",)) as stage:
+        await stage.outside.stop()
+        await stage[1].send("a@example.net", "c@example.org")
+        await stage[1].kill(lose_disk=True)
+        await stage.until(lambda: stage[2].count("shadow_resubmitted") == 1)
+        await stage.outside.start()
+        await stage[1].start()
+        await stage.until(lambda: stage.taken() == ["hello"])
+        content = stage.outside.received[0].content
+        assert content.count(b"by hub-01.contoso.com") == 2
+        await stage.until(lambda: not stage[2].count("shadow_held") and not stage[2].count("messages"))
+
+
+async def test_mail_for_mailboxes_goes_to_the_safety_nets_of_both_hubs(tmp_path: Path) -> None:
+    """exchange-facts 4.5: the primary keeps what it has delivered, and the shadow server when the event comes."""
+    async with shadow_hubs(tmp_path, config=replace(QUICK, safety_net_hold_time=3600.0)) as stage:
+        await stage[1].send("a@example.net", "alice@contoso.com")
+        await stage.until(lambda: stage.mailbox.received)
+        await stage.until(lambda: not stage[2].count("shadow_held"))
+        now = time.time()
+
+        async def both() -> bool:
+            spools = [hub.running._spool for hub in stage.hubs.values()]
+            found = [await spool.kept_since("DB01", now - 60, now + 60) for spool in spools]
+            return all(len(kept) == 1 and kept[0].until > now + 3000 for kept in found)
+
+        await stage.until(both)
+        await stage.until(lambda: not stage[1].count("messages"))
+
+
+async def test_what_was_delivered_elsewhere_is_in_no_safety_net(tmp_path: Path) -> None:
+    async with shadow_hubs(tmp_path, config=replace(QUICK, safety_net_hold_time=3600.0)) as stage:
+        await stage[1].send("a@example.net", "c@example.org")
+        await stage.until(lambda: stage.taken() == ["hello"])
+        await stage.until(lambda: not stage[2].count("shadow_held"))
+        await stage.until(lambda: not stage[1].count("kept") and not stage[2].count("kept"))
+
+
+async def test_an_address_that_puts_off_is_tried_by_the_schedule_after_a_takeover(tmp_path: Path) -> None:
+    """smtp-facts c.1, 47: greylists know another hub's address not yet."""
+    async with shadow_hubs(tmp_path) as stage:
+        stage.mailbox.replies["alice@contoso.com"] = "450 4.2.0 Greylisted"
+        await stage[1].send("a@example.net", "alice@contoso.com")
+        await stage.until(lambda: stage.mailbox.connections)
+        await stage[1].kill(lose_disk=True)
+        await stage.until(lambda: stage[2].count("shadow_resubmitted") == 1)
+        await stage.until(lambda: any(queue.deferred for queue in stage[2].running.queues))
+        del stage.mailbox.replies["alice@contoso.com"]
+        await stage.until(lambda: stage.taken() == ["hello"])
+
+
+async def test_shadow_redundancy_that_is_switched_off_finishes_what_it_has(tmp_path: Path) -> None:
+    async with shadow_hubs(tmp_path) as stage:
+        await stage.outside.stop()
+        await stage[1].send("a@example.net", "c@example.org")
+        stage.config = replace(QUICK, shadow_redundancy_enabled=False)
+        for hub in stage.hubs.values():
+            hub.running.reload(stage.configuration(hub.name))
+        await stage[1].send("a@example.net", "c@example.org", subject="unshadowed")
+        assert stage[2].count("shadow_held") == 1
+        await stage.outside.start()
+        await stage.until(lambda: sorted(stage.taken()) == ["hello", "unshadowed"])
+        await stage.until(lambda: not stage[2].count("shadow_held"))
+
+
+async def test_a_hub_that_leaves_the_organization_has_its_messages_taken_over(tmp_path: Path) -> None:
+    async with shadow_hubs(tmp_path, 3) as stage:
+        await stage.outside.stop()
+        await stage[1].send("a@example.net", "c@example.org")
+        holder = next(hub for hub in (stage[2], stage[3]) if hub.count("shadow_held"))
+        await stage[1].kill(lose_disk=True)
+        del stage.hubs["HUB-01"]
+        stage.sources = ("HUB-02", "HUB-03")
+        for hub in stage.hubs.values():
+            hub.running.reload(stage.configuration(hub.name))
+        await stage.until(lambda: holder.count("shadow_resubmitted") == 1)
+        await stage.outside.start()
+        await stage.until(lambda: stage.taken() == ["hello"])

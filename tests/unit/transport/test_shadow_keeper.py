@@ -360,6 +360,15 @@ def test_what_the_primary_does_not_know_is_let_go() -> None:
     assert steps == [LetGo(1, "a", "t1", Reason.UNKNOWN)]
 
 
+@pytest.mark.parametrize("status", [Status.OPEN, Status.LATER])
+def test_what_the_primary_has_or_cannot_say_yet_is_kept(status: Status) -> None:
+    stage = Stage()
+    question = stage.ask()
+    assert question is not None
+    assert stage.keeper.answered(question, "a1", [status]) == []
+    assert stage.keeper.status("a", "t1") is Status.HELD
+
+
 def test_what_another_queue_database_does_not_know_is_not_let_go() -> None:
     stage = Stage()
     question = stage.ask()

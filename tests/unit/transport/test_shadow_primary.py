@@ -400,9 +400,27 @@ def test_a_message_without_watchers_waits_for_nobody() -> None:
 
 def test_while_it_loads_a_primary_denies_nothing() -> None:
     stage = Stage()
-    assert stage.primary.status("b", "t9") is Status.OPEN
+    assert stage.primary.status("b", "t9") is Status.LATER
     stage.primary.loaded(NOW)
     assert stage.primary.status("b", "t9") is Status.UNKNOWN
+
+
+def test_who_cannot_say_yet_is_asked_again() -> None:
+    stage = Stage()
+    stage.primary.load(1, [B])
+    stage.primary.loaded(NOW)
+    assert stage.answer("b", "b1", Status.LATER) == []
+    assert stage.primary.waits(1)
+    assert stage.answer("b", "b1", Status.HELD) == [GoOn(1)]
+    stage.primary.took_over(2, [C], "c", "t2")
+    assert stage.answer("c", "c1", Status.LATER) == []
+    assert stage.primary.wanted() == ["c"]
+
+
+def test_what_was_finished_elsewhere_while_it_loads_is_not_sent() -> None:
+    stage = Stage()
+    assert stage.primary.finished("b", "t1", idle) == []
+    assert stage.primary.load(1, [B]) == [Drop(1, "b", "t1")]
 
 
 def test_of_two_hubs_that_start_at_once_one_stands_firm() -> None:

@@ -15,7 +15,9 @@ from shadow_stage import QUICK, Member, ShadowStage, shadow_hubs
 
 import gatepost.transport.hub as hub_module
 from gatepost.organization.transport import ShadowPreference
+from gatepost.transport.message import Envelope
 from gatepost.transport.shadow import protecting
+from gatepost.wire.smtp_reply import Reply
 
 REJECTS = replace(QUICK, reject_message_on_shadow_failure=True)
 
@@ -309,3 +311,71 @@ async def test_a_hub_alone_protects_nothing(tmp_path: Path) -> None:
         await stage.until(lambda: stage.taken() == ["hello"])
         assert stage[1].running.intake.protector is None
         assert stage[1].count("shadow_unprotected") == 0
+
+
+async def test_a_hub_that_ends_answers_whoever_waits_for_a_shadow(tmp_path: Path) -> None:
+    """The message is on its disk, and is protected or delivered after the start."""
+    async with shadow_hubs(tmp_path) as stage:
+        await stage.outside.stop()
+        go_on = hang(stage[2])
+        sending = asyncio.create_task(stage[1].send("a@example.net", "c@example.org"))
+        await stage.until(lambda: stage[1].count("messages") == 1)
+        await stage[1].stop()
+        assert (await sending)[0] == 250
+        go_on.set()
+        await stage[1].start()
+        await stage.until(lambda: stage[2].count("shadow_held") == 1)
+        await stage.outside.start()
+        await stage.until(lambda: stage.taken() == ["hello"])
+        await stage.until(lambda: not stage[2].count("shadow_held"))
+
+
+async def test_a_refused_message_leaves_no_shadow(tmp_path: Path) -> None:
+    """The content check comes first."""
+
+    class Refuses:
+        def wants(self, _envelope: object) -> bool:
+            return True
+
+        async def __call__(self, _number: int, envelope: Envelope) -> Reply | None:
+            envelope.added = b"X-Looked-At: yes\r\n"
+            return Reply(550, "No", "5.7.1") if "bad" in envelope.subject else None
+
+    async with shadow_hubs(tmp_path) as stage:
+        await stage.outside.stop()
+        stage[1].running.intake.check = Refuses()
+        assert (await stage[1].send("a@example.net", "c@example.org", subject="bad"))[0] == 550
+        assert stage[2].running.shadow.answers.held == 0
+        assert (await stage[1].send("a@example.net", "c@example.org", subject="good"))[0] == 250
+        assert stage[2].count("shadow_held") == 1
+        await stage[1].kill(lose_disk=True)
+        await stage.outside.start()
+        await stage.until(lambda: stage.taken() == ["good"])
+        assert stage.outside.received[0].content.startswith(b"X-Looked-At: yes\r\n")
+
+
+async def test_who_holds_the_copy_is_on_our_disk_though_another_was_asked_first(tmp_path: Path) -> None:
+    """The first partner has refused, and the second has the copy, before our own disk has the message."""
+    async with shadow_hubs(tmp_path, 3) as stage:
+        await stage.outside.stop()
+        refuse(stage[2])
+        spool = stage[1].running._spool
+        commit = spool.commit
+
+        def slow(*arguments: Any) -> Awaitable[int]:
+            begun = asyncio.ensure_future(commit(*arguments))
+
+            async def late() -> int:
+                number = await begun
+                await stage.until(lambda: stage[3].count("shadow_held") == held)
+                return number
+
+            return late()
+
+        spool.commit = slow  # type: ignore[method-assign]
+        for number in range(2):  # they take turns
+            held = number + 1
+            await stage[1].send("a@example.net", "c@example.org", subject=f"m{number}")
+        await stage.outside.start()
+        await stage.until(lambda: len(stage.taken()) == 2)
+        await stage.until(lambda: not stage[3].count("shadow_held"))

@@ -32,6 +32,7 @@ STRANGERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "another server of the organization": (connector(), {**HUB, "server": "CAS-01"}),
     "shadow redundancy is off": (connector(), {**HUB, "shadow": None}),
     "an externally secured network": (SECURED, {"tls": True, "shadow": OFFER}),
+    "such a network, with a certificate besides": (SECURED, HUB),
     "a connector that knows no servers": (WITHOUT_CERTIFICATES, HUB),
     "a connector that is not for servers": (WITHOUT_SERVERS, HUB),
 }

@@ -200,7 +200,15 @@ class ReceiveConnection(ReceiveLeg):
         if service.shadow is None:  # taken away since the session began
             self._transport.abort()
             return
-        channel = AnsweringChannel(service.shadow.answering, event.hub, service.log, service.channels, self._place)
+        ssl_object = self._transport.get_extra_info("ssl_object")
+        channel = AnsweringChannel(
+            service.shadow.answering,
+            event.hub,
+            ssl_object.getpeercert(binary_form=True),
+            service.log,
+            service.channels,
+            self._place,
+        )
         self._place = None
         self._finish("a shadow channel")
         channel.take(self._transport, reading=not self._hold, writing=not self._hold & Hold.CLIENT)

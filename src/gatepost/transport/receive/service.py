@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.transport import Address, Binding, ReceiveConnector
+from gatepost.peers.identity import PeerRefused
 from gatepost.routing.receiving import choose_connector
 from gatepost.transport.ports import Intake
 from gatepost.transport.receive.admission import ConnectorCounts
@@ -52,8 +54,7 @@ class ReceiveService:
         self.sign_in = sign_in
         self.handshake_seconds = handshake_seconds
         self.counts = ConnectorCounts()
-        self.shadow = shadow
-        """What hubs of the organization are offered of shadow redundancy; may be replaced. None: it is off."""
+        self._shadow = shadow
         self.connections: set[ReceiveLeg] = set()
         self.channels: set[AnsweringChannel] = set()
         self.stopping = False
@@ -71,6 +72,19 @@ class ReceiveService:
         if self._timer is None:
             self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)
 
+    @property
+    def shadow(self) -> ShadowPart | None:
+        """What hubs of the organization are offered of shadow redundancy; may be replaced. None: it is off.
+
+        Channels of who is none of them any more end at once.
+        """
+        return self._shadow
+
+    @shadow.setter
+    def shadow(self, part: ShadowPart | None) -> None:
+        self._shadow = part
+        self._judge_channels()
+
     def close_listeners(self, wanted: Callable[[Binding], bool]) -> None:
         """Take no more connections at these bindings; those under way go on."""
         for listener in [listener for listener in self._listeners if wanted(listener.binding)]:
@@ -86,6 +100,7 @@ class ReceiveService:
         self.host = host
         self.tls = tls
         self.sign_in = sign_in
+        self._judge_channels()
 
     def connector_for(self, binding: Binding, local: Address, remote: Address) -> ReceiveConnector | None:
         """The connector for a client; see `choose_connector`."""
@@ -133,6 +148,18 @@ class ReceiveService:
             await asyncio.sleep(0.05)  # the last words are on their way
         for connection in list(self.connections):
             connection.abort()
+
+    def _judge_channels(self) -> None:
+        """Channels live long: organization and CA may be others than when they were opened."""
+        servers = self._shadow.offer.servers if self._shadow is not None else frozenset()
+        for channel in list(self.channels):
+            name = channel.hub.server
+            try:
+                known = self.tls is not None and self.tls.server_at(channel.certificate, time.time()) == name
+            except PeerRefused:
+                known = False
+            if not known or name not in servers:
+                channel.abort("it is no hub of the organization any more")
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(self._sweep_seconds, self._sweep)

@@ -67,18 +67,20 @@ class _Receipt:
 
 
 class AnsweringChannel(FrameWriter):
-    """One channel, of `hub`. It is among `channels` as long as it lives."""
+    """One channel, of `hub`, which has shown this certificate (DER). It is among `channels` as long as it lives."""
 
     def __init__(
         self,
         answering: Answering,
         hub: ShadowHub,
+        certificate: bytes,
         log: FilteringBoundLogger,
         channels: set[AnsweringChannel],
         place: Place | None = None,
     ) -> None:
         super().__init__()
         self.hub = hub
+        self.certificate = certificate
         self._answering = answering
         self._log = log
         self._channels = channels

@@ -116,7 +116,10 @@ class Answers:
 
     def _status(self, server: str, token: str) -> Status:
         status = self._primary.status(server, token)
-        return self._keeper.status(server, token) if status is Status.UNKNOWN else status
+        if status not in (Status.UNKNOWN, Status.LATER):
+            return status
+        kept = self._keeper.status(server, token)
+        return status if kept is Status.UNKNOWN else kept
 
     def _heard(self, server: str, identity: str) -> None:
         """Another hub has asked. An old connection's question may come after a new one's: what counts is when its

@@ -65,7 +65,7 @@ class Carrying:
         self.resubmitted = 0
         """Messages that were taken over."""
         self.shrunk = 0
-        """Times that single recipients of a shadow were settled."""
+        """Times that something was heard of single recipients of a shadow."""
 
     def is_busy(self, number: int) -> bool:
         """Whether a message is worked on just now: its being sent among that."""
@@ -234,7 +234,7 @@ class Carrying:
                 if not envelope.shadows:
                     self._redundancy.in_queue.discard(step.number)
             else:
-                copies.shrink(envelope, step.server, step.token, step.places)
+                copies.shrink(envelope, step.server, step.token, step.places, step.late)
                 self.shrunk += 1
             if is_aside:
                 await self._spool.update(step.number, envelope)

@@ -112,11 +112,17 @@ def settle(envelope: Envelope, places: Sequence[int], server: str = "", token: s
     return _with_state(envelope, known, OPEN, RecipientState.DELIVERED)
 
 
-def shrink(envelope: Envelope, server: str, token: str, counted_places: Iterable[int]) -> list[int]:
-    """The primary has settled these of the copy; which recipients that are here."""
+def shrink(
+    envelope: Envelope, server: str, token: str, counted_places: Iterable[int], counted_late: Iterable[int] = ()
+) -> list[int]:
+    """The primary has settled these of the copy, and told the delay of those that are late; which recipients are
+    settled by that here."""
     shadow = find_shadow(envelope, server, token)
     if shadow is None:
         return []
+    for i in counted_late:
+        if 0 <= i < len(shadow.places) and shadow.places[i] >= 0:
+            envelope.recipients[shadow.places[i]].delay_told = True
     places = [shadow.places[i] for i in counted_places if 0 <= i < len(shadow.places)]
     return _with_state(envelope, places, {RecipientState.SHADOWED}, RecipientState.DELIVERED)
 

@@ -122,12 +122,14 @@ class LetGo:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """The primary has settled these, as the copy counts them (`copies.shrink`); the rest of the shadow stays."""
+    """The primary has settled these, as the copy counts them (`copies.shrink`), and told the delay of those at `late`;
+    the rest of the shadow stays."""
 
     number: int
     server: str
     token: str
     places: tuple[int, ...]
+    late: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

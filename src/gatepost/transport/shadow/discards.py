@@ -45,7 +45,8 @@ class Discards:
         if event.places is not None and before.places is not None:
             places = sorted({*before.places, *event.places})
             databases = list(dict.fromkeys((*before.databases, *event.databases)))
-            event = Discarded(event.token, places, databases, event.at)
+            late = sorted({*before.late, *event.late})
+            event = Discarded(event.token, places, databases, event.at, late)
         pending.event = event
         pending.changes += 1
         return event

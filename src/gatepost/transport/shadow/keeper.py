@@ -184,7 +184,7 @@ class Keeper:
                 self._refuse(server, token)
             return None
         if event.places is not None:
-            return Shrink(copy.number, server, token, tuple(event.places))
+            return Shrink(copy.number, server, token, tuple(event.places), tuple(event.late))
         keeping.pop(token)
         until = (event.at or now) + self._settings.safety_net_hold_time
         if event.databases and until > now:

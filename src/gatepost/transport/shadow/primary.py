@@ -18,6 +18,7 @@ from gatepost.transport.shadow.copies import counted
 from gatepost.transport.shadow.decisions import Drop, Follow, GoOn, Note, PrimaryStep, Question, Settle, Unwatch
 from gatepost.transport.shadow.fencing import Fence
 from gatepost.transport.shadow.steady import GRACE_SECONDS, Moments, Steady
+from gatepost.transport.shadow.unprotected import Unprotected
 from gatepost.transport.shadow.watching import Watching
 from gatepost.wire.shadow_messages import Discarded, Status
 
@@ -40,14 +41,14 @@ class Primary:
         self._moments = moments
         self._watching: dict[str, Watching] = {}
         self._loading = True
+        self._early: set[tuple[str, str]] = set()
+        """What others have finished of messages that are not yet loaded."""
         self._fence = Fence(name)
         self._several: set[int] = set()
         """Messages with more than one watcher; few are."""
         self._offers: dict[str, tuple[Watcher, ...]] = {}
         """By token of the copy that is being made: the other watchers, who are not needed when it is there."""
-        self._need: dict[int, None] = {}
-        self._lost: list[dict[str, int]] = []
-        """Copies that are gone, whose messages are to go to `_need` by and by: they may be a million."""
+        self._need = Unprotected()
 
     def configure(self, settings: TransportConfig, servers: Iterable[str]) -> list[tuple[str, str]]:
         """Other settings, and the hubs that the organization has now. Copies at others are gone, and so are events for
@@ -60,7 +61,7 @@ class Primary:
             dropped += [(server, token) for token in watching.discards.clear()]
             for numbers in (*(held.numbers for held in watching.held.values()), watching.unsure):
                 for number in numbers.values():
-                    self._need[number] = None
+                    self._need.add(number)
                     self._fence.remove(number)
         return dropped
 
@@ -76,11 +77,13 @@ class Primary:
                 discards.add(event, min(max(event.at, youngest), now))
 
     def load(self, number: int, watchers: Sequence[Watcher]) -> list[PrimaryStep]:
-        """A message of the spool with open recipients. Until `loaded` what we do not know is answered `OPEN`."""
+        """A message of the spool with open recipients. Until `loaded` what we do not know is answered `LATER`."""
         steps: list[PrimaryStep] = []
         live = []
         for watcher in watchers:
             event = self._of(watcher.server).discards.get(watcher.token)
+            if (watcher.server, watcher.token) in self._early:
+                return [Drop(number, watcher.server, watcher.token)]
             if event is None:
                 live.append(watcher)
             elif event.places is None:
@@ -101,12 +104,13 @@ class Primary:
             if len(live) > 1:
                 self._several.add(number)
         else:
-            self._need[number] = None
+            self._need.add(number)
         return steps
 
     def loaded(self, now: float) -> None:
         """All of the spool is known: the time of fencing begins."""
         self._loading = False
+        self._early.clear()
         self._fence.begin(self._clock.look(now) + self._settings.shadow_fence_time)
 
     def waits(self, number: int) -> bool:
@@ -127,7 +131,7 @@ class Primary:
                 watching.unsure[watcher.token] = number
                 self._offers[watcher.token] = ()
         if not watchers:
-            self._need[number] = None
+            self._need.add(number)
         elif len(watchers) > 1:
             self._several.add(number)
 
@@ -137,7 +141,7 @@ class Primary:
         *others, last = watchers
         self._of(last.server).unsure[last.token] = number
         self._offers[last.token] = tuple(others)
-        self._need.pop(number, None)
+        self._need.remove(number)
         if others:
             self._several.add(number)
 
@@ -151,7 +155,7 @@ class Primary:
             return []  # settled meanwhile: an event says so
         if identity != watching.identity and moment < watching.seen:
             self.not_held(number, server, token)  # that disk is gone already
-            self._need[number] = None
+            self._need.add(number)
             return []
         watching.hold(token, number, identity, self._moments.last)
         return self._release(number, others)
@@ -178,8 +182,10 @@ class Primary:
         whole: bool,
         at: float,
         databases: Sequence[str] = (),
+        late: Sequence[int] = (),
     ) -> list[Note]:
-        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here.
+        """Recipients at `places` are delivered, failed and reported, dropped, or handed on with a shadow kept here; of
+        those at `late` the sender has heard that they are late.
         `whole`: none is open any more; the message is forgotten here, and nobody watches it (`copies.close`)."""
         notes = []
         for watcher in watchers:
@@ -188,14 +194,14 @@ class Primary:
                 continue  # that copy is gone, or never was
             event = Discarded(watcher.token, None, list(databases), at)
             if not whole:
-                event.places = counted(watcher, places)
-                if not event.places:
+                event.places, event.late = counted(watcher, places), counted(watcher, late)
+                if not event.places and not event.late:
                     continue
             notes.append(Note(watcher.server, watching.discards.add(event, self._clock.now)))
             if whole:
                 watching.forget(watcher.token)
         if whole:
-            self._need.pop(number, None)
+            self._need.remove(number)
             self._fence.remove(number)
             self._several.discard(number)
         return notes
@@ -214,34 +220,23 @@ class Primary:
         watching = self._of(server)
         watching.unsure[token] = number
         watching.to_tell[token] = None
-        self._need[number] = None
+        self._need.add(number)
         if len(watchers) > 1:
             self._several.add(number)
 
     def unprotected(self, limit: int) -> list[int]:
         """Messages that no other hub keeps a shadow of; each is handed out once, until `still_unprotected`. Some of
         them may have left the queue."""
-        while self._lost and len(self._need) < limit:
-            numbers = self._lost[-1]
-            if numbers:
-                self._need[numbers.popitem()[1]] = None
-            else:
-                self._lost.pop()
-        if not self._settings.shadow_redundancy_enabled:
-            return []
-        found: list[int] = []
-        while self._need and len(found) < limit:
-            found.append(self._need.popitem()[0])
-        return found
+        return self._need.take(limit) if self._settings.shadow_redundancy_enabled else []
 
     @property
     def unprotected_count(self) -> int:
-        """How many messages no other hub keeps a shadow of."""
-        return len(self._need) + sum(map(len, self._lost))
+        """Messages that wait for `unprotected`; some of them may have left the queue."""
+        return len(self._need)
 
     def still_unprotected(self, number: int) -> None:
         """No copy could be made now."""
-        self._need[number] = None
+        self._need.add(number)
 
     # Other hubs
 
@@ -249,17 +244,8 @@ class Primary:
         """It has answered or asked. `moment`: of the question, or of the beginning of the connection."""
         watching = self._of(server)
         watching.heard = self._clock.look(now)
-        if moment < watching.seen:
-            return
-        watching.seen = moment
-        watching.identity = identity
-        for other in [i for i, held in watching.held.items() if i != identity and held.latest < moment]:
-            numbers = watching.held.pop(other).numbers
-            if other:
-                self._lost.append(numbers)
-            else:  # it was never known on which disk they are
-                watching.unsure.update(numbers)
-                watching.to_ask.update(dict.fromkeys(numbers))
+        for numbers in watching.see(identity, moment):
+            self._need.lose(numbers)
 
     def ask(self, server: str, acknowledged: Sequence[str], limit: int) -> tuple[list[Discarded], list[str]]:
         """Discard events for that hub, oldest first, at most `limit`; and the tokens that may be forgotten on disk."""
@@ -268,7 +254,7 @@ class Primary:
         return discards.take(limit), gone
 
     def status(self, server: str, token: str) -> Status:
-        """`OPEN`, `DONE` or `UNKNOWN`; the hub puts the keeper's `HELD` before `UNKNOWN`."""
+        """`OPEN`, `DONE`, `LATER` or `UNKNOWN`; the keeper's `HELD` goes before the last two."""
         watching = self._watching.get(server)
         if watching is not None:
             if watching.discards.is_whole(token):
@@ -277,9 +263,9 @@ class Primary:
             if number is not None:
                 self._fence.said_open(number, server, token)
                 return Status.OPEN
-            if any(token in numbers for numbers in self._lost):
+            if self._need.has_lost(token):
                 return Status.OPEN
-        return Status.OPEN if self._loading else Status.UNKNOWN
+        return Status.LATER if self._loading else Status.UNKNOWN
 
     def told(self, server: str, identity: str, tokens: Sequence[str], busy: Busy) -> list[PrimaryStep]:
         """`TookOver`: carry the steps out, then answer each token's status."""
@@ -296,6 +282,8 @@ class Primary:
         watching = self._of(server)
         number = watching.number(token)
         if number is None:
+            if self._loading:
+                self._early.add((server, token))
             return []
         if busy(number):
             watching.finished[token] = number
@@ -325,18 +313,17 @@ class Primary:
     def unanswered(self, question: Question) -> None:
         """The channel was lost: it is asked again."""
         watching = self._of(question.server)
-        if question.took_over:
-            watching.to_tell.update(dict.fromkeys(question.tokens))
-        else:
-            watching.to_ask.update(dict.fromkeys(t for t in question.tokens if watching.number(t) is not None))
+        for token in question.tokens:
+            watching.again(token, question.took_over)
 
     def answered(self, question: Question, identity: str, statuses: Sequence[int], busy: Busy) -> list[PrimaryStep]:
         """What its answer means."""
         watching = self._of(question.server)
         steps: list[PrimaryStep] = []
         for token, status in zip(question.tokens, statuses, strict=True):
-            if question.took_over and status == Status.OPEN:
-                watching.to_tell[token] = None  # it is sending it: told again
+            if status == Status.LATER or (question.took_over and status == Status.OPEN):
+                watching.again(token, question.took_over)  # it cannot say yet, or is sending the message just now
+                continue
             number = watching.number(token)
             if number is None:
                 continue
@@ -347,13 +334,13 @@ class Primary:
             elif status == Status.HELD:
                 watching.hold(token, number, identity, self._moments.last)
                 if number in self._several:
-                    self._need[number] = None  # one copy of all of it, in the place of several
+                    self._need.add(number)  # one copy of all of it, in the place of several
                 else:
-                    self._need.pop(number, None)
+                    self._need.remove(number)
                 steps += self._answered_for(number)
             else:
                 watching.forget(token)
-                self._need[number] = None
+                self._need.add(number)
                 steps += self._answered_for(number)
         return steps
 
@@ -368,7 +355,8 @@ class Primary:
                 too_old = steady - self._settings.shadow_message_auto_discard_interval
                 old += [(server, token) for token in watching.discards.older_than(too_old)]
             if watching.held and steady - watching.heard >= self._settings.shadow_resubmit_time_span:
-                self._lost += [dict(numbers) for numbers in watching.gone_silent()]
+                for numbers in watching.gone_silent():
+                    self._need.lose(numbers)
             for token, number in list(watching.finished.items()):
                 if not busy(number):
                     del watching.finished[token]
@@ -402,8 +390,6 @@ class Primary:
         self, question: Question, token: str, number: int, identity: str, busy: Busy
     ) -> list[PrimaryStep]:
         watching = self._of(question.server)
-        if question.took_over:
-            return []  # it is told again, until it gives way or has finished
         if self._fence.stands_firm(question.server, token):
             watching.to_ask[token] = None  # and says so when it is asked again
             return self._answered_for(number)

@@ -23,9 +23,9 @@ from gatepost.transport.message import Envelope, Watcher
 from gatepost.transport.ports import BodyReader, Spool
 from gatepost.transport.shadow import copies
 from gatepost.transport.shadow.decisions import PrimaryStep, Unwatch
-from gatepost.transport.shadow.offered import copy_of
 from gatepost.transport.shadow.ports import ChannelLost, Channels
 from gatepost.transport.shadow.primary import Primary
+from gatepost.transport.shadow.protection import Protection, count_finished
 from gatepost.transport.shadow.steady import Moments
 from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.smtp_reply import Reply
@@ -43,41 +43,6 @@ LATER_AT_ONCE = 8
 """Messages that get their shadow later at a time: mail that comes in goes first."""
 AGAIN_SECONDS = 5.0
 """Until it is tried again after no partner took one."""
-
-
-class Protection:
-    """One message on its way to a second disk. `is_rejected`: it is not to be taken without."""
-
-    __slots__ = (
-        "before", "content", "encoded", "envelope", "finished", "identity", "is_adopted", "is_held", "is_over",
-        "is_settled", "moment", "number", "partners", "size", "task", "tried", "waiter",
-    )  # fmt: skip
-
-    def __init__(self, envelope: Envelope, content: bytes | None, partners: list[str]) -> None:
-        self.envelope = envelope
-        self.encoded = copy_of(envelope) if partners else b""
-        self.content = content
-        self.before = envelope.watchers
-        """Its watchers until now; not needed any more when it has a shadow."""
-        self.finished = _finished(envelope)
-        self.size = envelope.size
-        self.partners = partners
-        self.tried: list[Watcher] = []
-        """Those that may have got a copy."""
-        self.number: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Known when the message is on our disk; cancelled when it does not come there."""
-        self.task: asyncio.Task[None] | None = None
-        self.waiter: asyncio.Future[None] | None = None
-        self.is_held = False
-        self.is_over = not partners
-        """Nothing more is tried."""
-        self.is_settled = False
-        """The message has ended meanwhile."""
-        self.is_adopted = False
-        self.identity = ""
-        """Of the queue database that it was offered to last, and"""
-        self.moment = 0
-        """when that was asked (see `Primary`)."""
 
 
 class Protector:
@@ -115,6 +80,7 @@ class Protector:
         self._workers: set[asyncio.Task[None]] = set()
         self._failed_at = 0.0
         self._is_lacking = False
+        self._is_ending = False
         self.rejects = False
         """Whether a message is refused that gets no shadow."""
         self.made = 0
@@ -151,6 +117,7 @@ class Protector:
         self._is_lacking = False
         protection = Protection(envelope, content, partners)
         self._next(protection)
+        protection.on_disk = envelope.watchers
         self._under_way.add(protection)
         if content is not None:
             self._start(protection)
@@ -164,7 +131,7 @@ class Protector:
             return
         if len(protection.tried) > 1:
             self._primary.offered(number, protection.tried)
-        if not (protection.is_held and len(protection.tried) == 1):
+        if not protection.is_held or envelope.watchers != protection.on_disk:
             protection.is_adopted = True
             self._hands.adopt(number, envelope)
         self._open[number] = protection
@@ -189,21 +156,27 @@ class Protector:
 
     async def acknowledged(self, protection: Protection, seconds: float) -> None:
         """Wait until the message has its shadow, or cannot get one now, or has been delivered; so long at most."""
-        if seconds > 0:
+        if seconds > 0 and not self._is_ending:
             await self._wait(protection, seconds)
+
+    def hurry(self) -> None:
+        """All ends: whoever waits for a shadow that need not stand is answered now; the message is on our disk."""
+        self._is_ending = True
+        for protection in self._under_way if not self.rejects else ():
+            protection.wake()
 
     def settled(self, number: int) -> None:
         """The message has ended here, whatever became of its shadow."""
         protection = self._open.get(number)
         if protection is not None:
             protection.is_settled = True
-            _wake(protection)
+            protection.wake()
 
     async def _wait(self, protection: Protection, seconds: float) -> None:
         if protection.is_over or protection.is_settled:
             return
         protection.waiter = self._loop.create_future()
-        alarm = self._loop.call_later(seconds, _wake, protection)
+        alarm = self._loop.call_later(seconds, protection.wake)
         try:
             await protection.waiter
         finally:
@@ -257,7 +230,7 @@ class Protector:
                 return False
             protection = Protection(envelope, None, partners)
             self._next(protection)
-            self._keep(number, envelope)
+            self._write(number, protection)
             self._primary.offered(number, envelope.watchers)
             self._open[number] = protection
             protection.number.set_result(number)
@@ -281,7 +254,7 @@ class Protector:
         try:
             await self._try_all(protection)
             protection.is_over = True
-            _wake(protection)
+            protection.wake()
             number = await asyncio.shield(protection.number)
             self._finish(number, protection)
         except asyncio.CancelledError:
@@ -298,7 +271,7 @@ class Protector:
                 self._open.pop(number, None)
                 if protection.is_adopted:
                     self._hands.give_back(number)
-            _wake(protection)
+            protection.wake()
 
     async def _try_all(self, protection: Protection) -> None:
         while True:
@@ -321,7 +294,7 @@ class Protector:
                 return
             self._next(protection)
             if protection.number.done():  # it is on disk before the copy is: after a crash that hub is asked
-                self._keep(protection.number.result(), protection.envelope)
+                self._write(protection.number.result(), protection)
                 self._primary.offered(protection.number.result(), protection.envelope.watchers)
 
     def _finish(self, number: int, protection: Protection) -> None:
@@ -331,7 +304,6 @@ class Protector:
             self._dismiss(protection)
             return
         steps: list[PrimaryStep] = []
-        before = [watcher.token for watcher in envelope.watchers]
         envelope.watchers = [*protection.before, *tried]
         if protection.is_held:
             holder = tried[-1]
@@ -344,12 +316,15 @@ class Protector:
             if isinstance(step, Unwatch):
                 copies.unwatch(envelope, step.tokens)
         # Recipients that were settled meanwhile were told to who had no copy yet: `keep` tells them once more.
-        is_late = protection.is_held and _finished(envelope) != protection.finished
-        has_changed = before != [watcher.token for watcher in envelope.watchers]
-        if has_changed or envelope.unprotected is protection.is_held or is_late:
+        is_late = protection.is_held and count_finished(envelope) != protection.finished
+        if envelope.watchers != protection.on_disk or envelope.unprotected is protection.is_held or is_late:
             envelope.unprotected = not protection.is_held
-            self._keep(number, envelope)
+            self._write(number, protection)
         self._note(steps)
+
+    def _write(self, number: int, protection: Protection) -> None:
+        protection.on_disk = protection.envelope.watchers
+        self._keep(number, protection.envelope)
 
     def _dismiss(self, protection: Protection) -> None:
         """The message is settled, or was not taken: who may have got a copy, even after that was told, is told."""
@@ -392,13 +367,3 @@ class Protector:
             if protection.number.done():
                 self._primary.not_held(protection.number.result(), watcher.server, watcher.token)
         return reason
-
-
-def _wake(protection: Protection) -> None:
-    if protection.waiter is not None and not protection.waiter.done():
-        protection.waiter.set_result(None)
-
-
-def _finished(envelope: Envelope) -> int:
-    """How many recipients are settled."""
-    return sum(recipient.state not in settling.OPEN for recipient in envelope.recipients)

@@ -34,9 +34,6 @@ class KeepingSpool(Spool, ShadowSpool, Protocol):
     kept_count: int
     """Messages that are kept and not queued."""
 
-    async def expire(self, now: float) -> int:
-        """Let go of some of the safety net's copies whose time is over; more than 0: there may be more."""
-
 
 class Redundancy:
     """Keeps messages in place of the spool. `clock` answers seconds since 1970."""
@@ -53,7 +50,7 @@ class Redundancy:
         self._keeper = keeper
         self._clock = clock
         self._told: dict[int, int] = {}
-        """Of messages with several recipients that others watch: how many are known to be settled."""
+        """Of messages that others watch: how much of them has been told, recipients that are settled or late."""
         self._pending: set[asyncio.Future[None]] = set()
         self.ended: Callable[[int], None] = lambda _number: None
         """Told of each message that has no open recipient any more."""
@@ -103,9 +100,15 @@ class Redundancy:
             return self._end(number, envelope)
         if envelope.shadows:
             self.in_queue.add(number)
-        if envelope.watchers and len(envelope.recipients) > 1:
+        if envelope.watchers and (len(envelope.recipients) > 1 or envelope.recipients[0].delay_told):
             self._tell_progress(number, envelope)
         return self._spool.update(number, envelope)
+
+    def dropped(self, number: int, envelope: Envelope) -> None:
+        """An operator has removed a message that was put aside for a fault."""
+        if envelope.watchers:
+            places = range(len(envelope.recipients))
+            self.note(self._primary.settled(number, envelope.watchers, places, whole=True, at=self._clock()))
 
     def note(self, steps: Iterable[PrimaryStep]) -> None:
         """Have the discard events among them on disk."""
@@ -155,9 +158,11 @@ class Redundancy:
 
     def _tell_progress(self, number: int, envelope: Envelope) -> None:
         settled = [place for place, each in enumerate(envelope.recipients) if each.state not in settling.OPEN]
-        if len(settled) > self._told.get(number, 0):
-            self._told[number] = len(settled)
-            self.note(self._primary.settled(number, envelope.watchers, settled, whole=False, at=self._clock()))
+        late = [place for place, each in enumerate(envelope.recipients) if each.delay_told]
+        if len(settled) + len(late) > self._told.get(number, 0):
+            self._told[number] = len(settled) + len(late)
+            at = self._clock()
+            self.note(self._primary.settled(number, envelope.watchers, settled, whole=False, at=at, late=late))
 
     def _pend(self, future: asyncio.Future[None]) -> None:
         self._pending.add(future)

@@ -9,7 +9,7 @@ every second ─► Primary.tick ──► messages that need not wait, events t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -135,13 +135,17 @@ class ShadowService:
 
     # Start and end
 
-    async def load(self) -> None:
-        """Take up what is kept for other hubs, and what they are to hear. Raises OSError."""
+    async def load(self, put_aside: Iterable[tuple[int, Envelope]] = ()) -> None:
+        """Take up what is kept for other hubs, and what they are to hear. Messages that were put aside for a fault are
+        not done: their shadows stay. Raises OSError."""
         async for batch in self._spool.kept(Role.SHADOW):
             for kept in batch:
                 self.keeper.load(kept.primary, kept.identity, kept.key, kept.number, kept.until)
             await asyncio.sleep(0)
         self.primary.load_events(await self._spool.discards())
+        for number, envelope in put_aside:
+            if envelope.watchers:
+                self.primary.opened(number, envelope.watchers, held=True)
 
     def found(self, number: int, envelope: Envelope) -> bool:
         """A message of the spool at the start; whether it waits until other hubs have said what they know of it."""

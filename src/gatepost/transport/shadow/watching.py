@@ -83,6 +83,28 @@ class Watching:
         self.waiting.pop(token, None)
         self.finished.pop(token, None)
 
+    def again(self, token: str, took_over: bool) -> None:
+        """What was asked or told is to be asked or told again; a message that is gone need not be asked about."""
+        if took_over:
+            self.to_tell[token] = None
+        elif self.number(token) is not None:
+            self.to_ask[token] = None
+
+    def see(self, identity: str, moment: int) -> list[dict[str, int]]:
+        """It has this queue database: the copies that are gone."""
+        if moment < self.seen:
+            return []
+        self.seen, self.identity = moment, identity
+        gone = []
+        for other in [i for i, held in self.held.items() if i != identity and held.latest < moment]:
+            numbers = self.held.pop(other).numbers
+            if other:
+                gone.append(numbers)
+            else:  # it was never known on which disk they are
+                self.unsure.update(numbers)
+                self.to_ask.update(dict.fromkeys(numbers))
+        return gone
+
     def verify(self, now: float) -> None:
         """What was handed on to us some seconds ago, and is still open, is asked about."""
         if now - self.verified >= VERIFY_SECONDS:
