@@ -74,7 +74,7 @@ def prove_shadow(
         for cast in casts:
             cast.look()
         faults = [fault for cast in casts for fault in cast.faults()]
-        arrived = {name: count for cast in casts for name, count in cast.arrived.items()}
+        arrived = {name: hubs for cast in casts for name, hubs in cast.arrived.items()}
         damaged = sum(cast.damaged for cast in casts)
     facts = {"seconds": round(time.monotonic() - began, 1), "machine": {"before": before, "during": machine.load()}}
     return report(outcomes, arrived, damaged, faults) | facts
@@ -151,6 +151,7 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
         await _disturb(cast, hub, strike, following)
         return
     hub.kill_all()
+    outcome.killed.add(hub.name)
     if strike.blow is Blow.DISK:
         hub.lose_disk()
     if is_first and following is not None:

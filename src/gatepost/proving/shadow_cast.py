@@ -151,8 +151,8 @@ class Cast(ShadowHubs):
         self.sink = new_sink(folder / "sink", port, calm=True)
         self._taken = folder / "sink" / "taken"
         self._read = 0
-        self.arrived: dict[str, int] = defaultdict(int)
-        """How often the sink has taken each identity, whole; see `look`."""
+        self.arrived: dict[str, list[str]] = defaultdict(list)
+        """By identity: the hubs from which the sink has taken it, whole, in order; see `look`."""
         self.damaged = 0
 
     def start(self) -> None:
@@ -178,9 +178,11 @@ class Cast(ShadowHubs):
         text = text[: text.rfind(b"\n") + 1]
         self._read += len(text)
         for line in text.decode().splitlines():
-            identity, whole, _ = line.split()
-            self.arrived[identity] += whole == "1"
-            self.damaged += whole != "1"
+            identity, whole, _, client = line.split()
+            if whole == "1":
+                self.arrived[identity].append(client.partition(".")[0].upper())
+            else:
+                self.damaged += 1
 
 
 def organization_tables(addresses: Mapping[str, str], ports: Mapping[str, Mapping[str, int]], sink: Address) -> Table:

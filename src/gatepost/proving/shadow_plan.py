@@ -18,7 +18,7 @@ STRIDE = 11
 """Stages follow each other in this step, so that a short proving has some of each part. Prime to their number."""
 MESSAGES = (12, 30)
 """Of one run."""
-PASSES = {Part.ACCEPT: 6, Part.RELAY: 6, Part.HAND_ON: 1, Part.SETTLE: 0, Part.TAKE_OVER: 2}
+PASSES = {Part.ACCEPT: 6, Part.RELAY: 6, Part.HAND_ON: 1, Part.SETTLE: 0, Part.TAKE_OVER: 1}
 """How often hubs come to a stage at most before it strikes: by message, or by the second."""
 ANY_SECONDS = 1.2
 """After the first message: the latest moment of a strike at random."""

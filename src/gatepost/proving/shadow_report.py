@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from gatepost.proving.shadow_plan import ANY, Blow, Plan
@@ -15,12 +17,22 @@ SHOWN = 20
 ENDS = ("acknowledged", "lost", "duplicates")
 
 
+class Cause(StrEnum):
+    """Why a message was delivered once more."""
+
+    UNNOTED = "by the same hub: its delivery was not noted on disk"
+    UNTOLD = "by a hub that died, and by its shadow server, which had not yet heard"
+    LIVE = "by two live hubs: one hung, was cut off, or slow"
+
+
 @dataclass
 class Outcome:
     """Of one run. Messages are identities, as the senders call them."""
 
     plan: Plan
     hubs: int
+    killed: set[str] = field(default_factory=set)
+    """Hubs, with their disks or without."""
     reached: list[bool] = field(default_factory=list)
     """For each strike at a stage: whether a hub came there."""
     acknowledged: set[str] = field(default_factory=set)
@@ -40,23 +52,29 @@ class Outcome:
 
 
 def report(
-    outcomes: Sequence[Outcome], arrived: Mapping[str, int], damaged: int, faults: Sequence[str]
+    outcomes: Sequence[Outcome], arrived: Mapping[str, Sequence[str]], damaged: int, faults: Sequence[str]
 ) -> dict[str, Any]:
-    """For programs; `stages` in the order of a message's life."""
+    """For programs; `stages` in the order of a message's life. `arrived`: the hubs that delivered each identity."""
     order = [*(stage.name for stage in STAGES), ANY]
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     lost: list[str] = []
+    causes = Counter(dict.fromkeys(Cause, 0))
     for outcome in outcomes:
         row = rows[outcome.plan.stage]
         gone = sorted(name for name in outcome.acknowledged if not arrived.get(name))
         lost += gone
-        taken = outcome.acknowledged | outcome.in_doubt
+        again = [
+            cause
+            for name in outcome.acknowledged | outcome.in_doubt
+            for cause in _causes(outcome, arrived.get(name, ()))
+        ]
+        causes.update(again)
         row.update(
             runs=1,
             reached=all(outcome.reached),
             acknowledged=len(outcome.acknowledged),
             lost=len(gone),
-            duplicates=sum(max(arrived.get(name, 0) - 1, 0) for name in taken),
+            duplicates=len(again),
         )
         row.update({strike.blow.name.lower(): 1 for strike in outcome.plan.strikes})
     stages = {name: _row(rows[name]) for name in order if name in rows}
@@ -89,6 +107,7 @@ def report(
         "lost_messages": lost[:SHOWN],
         "damaged": damaged,
         "blows": blows,
+        "duplicates_by_cause": {cause.value: count for cause, count in causes.items()},
         "stages": stages,
         "not_reached": sum(not all(outcome.reached) for outcome in outcomes),
         "unanswered": sum(len(outcome.in_doubt) for outcome in outcomes),
@@ -99,6 +118,15 @@ def report(
         "seconds_a_run": round(sum(one.seconds for one in outcomes) / max(len(outcomes), 1), 2),
         "summary": summary,
     }
+
+
+def _causes(outcome: Outcome, hubs: Sequence[str]) -> Iterator[Cause]:
+    """For each delivery after the first, by the hubs that made them."""
+    for before, again in pairwise(hubs):
+        if before == again:
+            yield Cause.UNNOTED
+        else:
+            yield Cause.UNTOLD if before in outcome.killed else Cause.LIVE
 
 
 def _row(found: Counter[str]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from gatepost.proving.shadow_cast import FAR
 from gatepost.proving.shadow_plan import ANY, SECOND, STRIDE, WAITING, Back, Blow, Busy, Plan, Strike, plan
-from gatepost.proving.shadow_report import Outcome, report, table
+from gatepost.proving.shadow_report import Cause, Outcome, report, table
 from gatepost.proving.stages import STAGES, Part
 
 PLANS = [plan(number, 1) for number in range(1, 1001)]
@@ -68,10 +68,17 @@ def outcome(number: int, stage: str, *names: str, **more: object) -> Outcome:
 
 def test_what_is_lost_and_what_comes_twice_is_counted_by_stage() -> None:
     one, two = outcome(1, "settled", "1000.1", "1001.2"), outcome(2, ANY, "2000.1", in_doubt={"2001.1", "2002.1"})
-    arrived = {"1000.1": 3, "2000.1": 1, "2001.1": 2, "9.1": 5}
+    one.killed = {"HUB-01"}
+    arrived = {
+        "1000.1": ["HUB-01", "HUB-01", "HUB-02"],
+        "2000.1": ["HUB-01"],
+        "2001.1": ["HUB-01", "HUB-02"],
+        "9.1": ["HUB-01"] * 5,
+    }
     found = report([one, two], arrived, 0, [])
     assert (found["acknowledged"], found["lost"], found["duplicates"]) == (3, 1, 3)
     assert found["lost_messages"] == ["1001.2"]
+    assert found["duplicates_by_cause"] == {Cause.UNNOTED: 1, Cause.UNTOLD: 1, Cause.LIVE: 1}
     assert found["stages"]["settled"] == {
         "runs": 1, "reached": 1, "kill": 0, "disk": 1, "hang": 0, "cut": 0, "acknowledged": 2, "lost": 1,
         "duplicates": 2,
@@ -94,11 +101,11 @@ def test_what_is_lost_and_what_comes_twice_is_counted_by_stage() -> None:
     ],
 )
 def test_every_goal_can_be_missed(wrong: dict[str, object], damaged: int, faults: list[str], missed: list[str]) -> None:
-    found = report([outcome(1, "settled", "1.1", **wrong)], {"1.1": 1}, damaged, faults)
+    found = report([outcome(1, "settled", "1.1", **wrong)], {"1.1": ["HUB-01"]}, damaged, faults)
     assert found["missed"] == missed
     assert found["ok"] == (not missed)
 
 
 def test_what_was_missing_and_has_come_late_is_not_lost() -> None:
-    found = report([outcome(1, ANY, "1.1", missing={"1.1"})], {"1.1": 1}, 0, [])
+    found = report([outcome(1, ANY, "1.1", missing={"1.1"})], {"1.1": ["HUB-01"]}, 0, [])
     assert found["lost"] == 0
