@@ -1,4 +1,4 @@
-"""Links between hubs that a proving can cut: what is sent meanwhile arrives when they are mended, nothing breaks.
+"""Links between hubs that a proving can cut: what is sent meanwhile arrives later, or all connections end.
 
 Each hub reaches each other one by a port of its own, where this passes on to the real one. A thread of its own does it,
 so that hubs can talk while the proving waits.
@@ -31,6 +31,7 @@ class Links:
         pairs = [(one, other) for one in servers for other in servers if one != other]
         self.ports: dict[Ends, int] = {pair: free_ports(servers[pair[1]][0], 1)[0] for pair in pairs}
         self._cut: set[Ends] = set()
+        self._refused: set[Ends] = set()
         self._passing: dict[Ends, set[Passing]] = {pair: set() for pair in pairs}
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Future[None]
@@ -42,14 +43,15 @@ class Links:
         if self._fault is not None:
             raise self._fault
 
-    def cut(self, name: str, others: Iterable[str]) -> None:
-        """Nothing passes between `name` and `others`, in either direction, until `mend`."""
+    def cut(self, name: str, others: Iterable[str], *, refuse: bool = False) -> None:
+        """Nothing passes between `name` and `others`, in either direction, until `mend`. With `refuse` connections end
+        at once, else nobody hears of it."""
         pairs = {pair for other in others for pair in ((name, other), (other, name))}
-        self._loop.call_soon_threadsafe(self._set_cut, pairs)
+        self._loop.call_soon_threadsafe(self._set, *((set[Ends](), pairs) if refuse else (pairs, set[Ends]())))
 
     def mend(self) -> None:
         """All links again."""
-        self._loop.call_soon_threadsafe(self._set_cut, set())
+        self._loop.call_soon_threadsafe(self._set, set[Ends](), set[Ends]())
 
     def close(self) -> None:
         """End it, and its connections. Safe twice."""
@@ -78,30 +80,38 @@ class Links:
             await asyncio.gather(*(server.wait_closed() for server in servers))
 
     def _accepted(self, pair: Ends) -> Passing:
-        return Passing(self._servers[pair[1]], self._passing[pair], is_cut=pair in self._cut)
+        found = self._passing[pair]
+        return Passing(self._servers[pair[1]], found, is_cut=pair in self._cut, is_refused=pair in self._refused)
 
-    def _set_cut(self, pairs: set[Ends]) -> None:
-        self._cut = pairs
+    def _set(self, cut: set[Ends], refused: set[Ends]) -> None:
+        self._cut, self._refused = cut, refused
         for pair, found in self._passing.items():
             for passing in list(found):
-                passing.hold(is_cut=pair in pairs)
+                if pair in refused:
+                    passing.end()
+                else:
+                    passing.hold(is_cut=pair in cut)
 
 
 class Passing(asyncio.Protocol):
     """One connection, and the one that goes on from it."""
 
-    def __init__(self, address: Address, all_of_them: set[Passing], *, is_cut: bool) -> None:
+    def __init__(self, address: Address, all_of_them: set[Passing], *, is_cut: bool, is_refused: bool) -> None:
         self._address = address
         self._all = all_of_them
         self._is_cut = is_cut
+        self._is_refused = is_refused
         self._early: list[bytes] = []
         self._near: asyncio.Transport | None = None
         self._far: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Go on to the real one, now or when the link is mended."""
+        """Go on to the real one, now or when the link is mended, or not at all."""
         self._near = cast(asyncio.Transport, transport)
+        if self._is_refused:
+            self._near.abort()
+            return
         self._all.add(self)
         self.hold(is_cut=self._is_cut)
 

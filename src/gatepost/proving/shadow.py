@@ -21,7 +21,7 @@ from typing import Any
 from gatepost.proving import machine
 from gatepost.proving.senders import Senders, end
 from gatepost.proving.shadow_cast import Cast, ShadowHub
-from gatepost.proving.shadow_plan import ANY, Back, Blow, Busy, Plan, Strike, plan
+from gatepost.proving.shadow_plan import ANY, DISTURBANCES, Back, Blow, Busy, Plan, Strike, plan
 from gatepost.proving.shadow_report import Outcome, report
 
 Say = Callable[[str], None]
@@ -147,7 +147,7 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
         outcome.reached.append(victim is not None)
     cast.trap.disarm()
     hub = cast.hubs[victim or stage.rng.choice(sorted(cast.hubs.keys() - stage.down))]
-    if strike.blow in (Blow.HANG, Blow.CUT):
+    if strike.blow in DISTURBANCES:
         await _disturb(cast, hub, strike, following)
         return
     hub.kill_all()
@@ -157,22 +157,22 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
     if is_first and following is not None:
         await asyncio.sleep(run.away)
         cast.trap.arm(following.stage, following.passes)
-    if is_first and run.back is Back.LATE and cast.can_do_without({hub.name}, run.domains):
+    if is_first and run.back is Back.LATE and (following or cast.can_do_without({hub.name}, run.domains)):
         stage.down.add(hub.name)
         return
-    if not is_first and strike.blow is Blow.DISK:
-        await _all_up(stage)  # the other one may be the last that has a message
+    if strike.blow is Blow.DISK or not cast.can_do_without(stage.down, run.domains):
+        await _all_up(stage)  # the one that is away may be the last that has a message, or sends it on
     stage.down.discard(hub.name)
     await _start(hub, is_first and following is not None)
 
 
 async def _disturb(cast: Cast, hub: ShadowHub, strike: Strike, following: Strike | None) -> None:
     """Hang, or be cut off, for a while. A hub that was caught stands still."""
-    if strike.blow is Blow.CUT:
-        cast.cut_off(hub.name)
-        hub.stand_still(go_on=True)
-    else:
+    if strike.blow is Blow.HANG:
         hub.stand_still()
+    else:
+        cast.cut_off(hub.name, refuse=strike.blow is Blow.REFUSED)
+        hub.stand_still(go_on=True)
     await asyncio.sleep(strike.seconds)
     if following is not None:
         cast.trap.arm(following.stage, following.passes)

@@ -115,9 +115,9 @@ class ShadowHubs:
         """Whether other hubs send mail for these domains on."""
         return all(self._sources[domain] - away for domain in domains)
 
-    def cut_off(self, name: str) -> None:
-        """Nothing passes between this hub and the others. Clients and the next server reach it."""
-        self._links.cut(name, self.hubs.keys() - {name})
+    def cut_off(self, name: str, *, refuse: bool) -> None:
+        """Nothing passes between this hub and the others. Clients and the next server reach it. As `Links.cut`."""
+        self._links.cut(name, self.hubs.keys() - {name}, refuse=refuse)
 
     def mend(self) -> None:
         """All hubs reach each other."""

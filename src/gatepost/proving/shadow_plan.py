@@ -24,7 +24,7 @@ ANY_SECONDS = 1.2
 """After the first message: the latest moment of a strike at random."""
 WAITING = "before the 250"
 """Where the first hub is struck in runs whose own stage comes later: some messages are acknowledged and wait."""
-SECOND = (Part.TAKE_OVER, Part.FENCE, Part.HUNG)
+SECOND = (Part.TAKE_OVER, Part.FENCE, Part.REACHED)
 """Stages that are reached after a first blow."""
 HELD_DEAD_SECONDS = RESUBMIT_SECONDS + 2.0
 """After it a hub that is away has been held dead, and its messages were taken over."""
@@ -39,11 +39,17 @@ class Blow(StrEnum):
     HANG = "hung"
     """It stands still and goes on later."""
     CUT = "cut off"
-    """Hub and hubs do not reach each other; clients and the next server reach all."""
+    """Hub and hubs do not reach each other, and no connection ends; clients and the next server reach all."""
+    REFUSED = "refused"
+    """As cut off, but connections between hubs end at once."""
+
+
+DISTURBANCES = (Blow.HANG, Blow.CUT, Blow.REFUSED)
+"""After these the hub is the same."""
 
 
 class Back(StrEnum):
-    """When a hub that was killed runs again."""
+    """When a hub that was killed runs again. The second of two that are struck: at once."""
 
     AT_ONCE = "at once"
     LATE = "when the others have delivered"
@@ -98,7 +104,9 @@ def plan(number: int, seed: int) -> Plan:
     back, busy, away = rng.choice(list(Back)), rng.choices(list(Busy)[:2], (3, 2))[0], 0.0
     if stage is not None and stage.part in SECOND:
         busy = Busy.UNTIL_STRUCK
-        if stage.part is Part.FENCE:
+        if stage.part is Part.TAKE_OVER:
+            back = Back.LATE
+        elif stage.part is Part.FENCE:
             back, away = Back.AT_ONCE, rng.choice((0.0, HELD_DEAD_SECONDS))
     strikes, domains = _strikes(stage, rng), _domains(stage, rng)
     return Plan(number, stage.name if stage else ANY, strikes, back, domains, busy, rng.randint(*MESSAGES), away)
@@ -106,22 +114,22 @@ def plan(number: int, seed: int) -> Plan:
 
 def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
     if stage is None or stage.part not in SECOND:
-        blow = rng.choices(list(Blow), (8, 10, 1, 1))[0]
+        blow = rng.choices(list(Blow), (16, 20, 2, 1, 1))[0]
         return (_strike(stage, blow, rng),)
     first, second = Blow.KILL, rng.choice((Blow.KILL, Blow.DISK))
-    if stage.part is Part.HUNG:
-        first = Blow.HANG
+    if stage.part is Part.REACHED:
+        first = Blow.REFUSED
     elif stage.part is Part.TAKE_OVER and rng.random() < 0.5:
         first, second = Blow.DISK, Blow.KILL
-    seconds = HELD_DEAD_SECONDS if first is Blow.HANG else 0.0
+    seconds = HELD_DEAD_SECONDS if first is Blow.REFUSED else 0.0
     waiting = Strike(WAITING, first, rng.randint(2, PASSES[Part.ACCEPT]), seconds)
     return waiting, Strike(stage.name, second, _passes(stage, rng))
 
 
 def _strike(stage: Stage | None, blow: Blow, rng: random.Random) -> Strike:
     seconds = 0.0
-    if blow in (Blow.HANG, Blow.CUT):
-        seconds = rng.choice((0.3, HELD_DEAD_SECONDS))  # long enough that it is held dead, or not
+    if blow in DISTURBANCES:
+        seconds = rng.choice((0.3, HELD_DEAD_SECONDS))  # long enough to be held dead, or not
     elif stage is None:
         seconds = rng.uniform(0.0, ANY_SECONDS)
     return Strike(stage.name if stage else ANY, blow, _passes(stage, rng), seconds)

@@ -43,7 +43,7 @@ class Part(StrEnum):
     SETTLE = "settling"
     TAKE_OVER = "taking over"
     FENCE = "coming back"
-    HUNG = "going on after a hang"
+    REACHED = "reached again"
 
 
 Only = Callable[[Any, tuple[Any, ...]], bool]
@@ -152,8 +152,12 @@ _ROWS: dict[Part, tuple[tuple[str, str, Place], ...]] = {
         ("asked at start", "its shadow server is asked (it is struck)", Place(*_STATUSES, only=_asked_only)),
         ("answered at start", "the hub that is back has the answer", Place(*_ASK_STATUSES, True)),
     ),
-    Part.HUNG: (
-        ("told of it", "a hub that had hung is told that it was taken over", Place(*_STATUSES, only=_took_over)),
+    Part.REACHED: (
+        (
+            "told of it",
+            "a live hub that was held dead is told that it was taken over",
+            Place(*_STATUSES, only=_took_over),
+        ),
         ("gives way", "it has given way, and says so", Place(*_STATUSES, True, _took_over)),
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -99,5 +100,34 @@ async def test_the_end_of_a_connection_is_passed_on(servers: dict[str, Address],
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
+        listening.close()
+        await listening.wait_closed()
+
+
+async def test_a_link_that_refuses_ends_its_connections(servers: dict[str, Address], links: Links) -> None:
+    """Those that stand, and new ones; after it is mended they pass again."""
+    pair = ("HUB-01", "HUB-02")
+    echoes = set[Echo]()
+    listening = await asyncio.get_running_loop().create_server(lambda: Echo(echoes), *servers[pair[1]])
+    async with asyncio.timeout(SECONDS):
+        reader, writer = await asyncio.open_connection(servers[pair[1]][0], links.ports[pair])
+        writer.write(b"before")
+        assert await reader.readexactly(6) == b"BEFORE"
+        links.cut("HUB-01", ["HUB-02"], refuse=True)
+        assert await reader.read() == b""
+        writer.close()
+        refused, writer = await asyncio.open_connection(servers[pair[1]][0], links.ports[pair])
+        with suppress(ConnectionResetError):
+            assert await refused.read() == b""
+        writer.close()
+        links.mend()
+        reader, writer = await asyncio.open_connection(servers[pair[1]][0], links.ports[pair])
+        writer.write(b"after")
+        assert await reader.readexactly(5) == b"AFTER"
+        writer.close()
+        for _ in range(1000):
+            if not echoes:
+                break
+            await asyncio.sleep(0.01)
         listening.close()
         await listening.wait_closed()

@@ -48,8 +48,8 @@ def test_a_hub_that_is_struck_while_it_comes_back_has_its_disk() -> None:
     fenced = [one for one in PLANS if PART.get(one.stage) is Part.FENCE]
     assert {one.strikes[0].blow for one in fenced} == {Blow.KILL}
     assert {(one.back, one.away > 0) for one in fenced} == {(Back.AT_ONCE, True), (Back.AT_ONCE, False)}
-    hung = [one for one in PLANS if PART.get(one.stage) is Part.HUNG]
-    assert {one.strikes[0].blow for one in hung} == {Blow.HANG}
+    held_dead = [one for one in PLANS if PART.get(one.stage) is Part.REACHED]
+    assert {one.strikes[0].blow for one in held_dead} == {Blow.REFUSED}
 
 
 def test_a_short_proving_has_some_of_each_part() -> None:
@@ -80,7 +80,7 @@ def test_what_is_lost_and_what_comes_twice_is_counted_by_stage() -> None:
     assert found["lost_messages"] == ["1001.2"]
     assert found["duplicates_by_cause"] == {Cause.UNNOTED: 1, Cause.UNTOLD: 1, Cause.LIVE: 1}
     assert found["stages"]["settled"] == {
-        "runs": 1, "reached": 1, "kill": 0, "disk": 1, "hang": 0, "cut": 0, "acknowledged": 2, "lost": 1,
+        "runs": 1, "reached": 1, "kill": 0, "disk": 1, "hang": 0, "cut": 0, "refused": 0, "acknowledged": 2, "lost": 1,
         "duplicates": 2,
     }  # fmt: skip
     assert found["stages"][ANY]["duplicates"] == 1
