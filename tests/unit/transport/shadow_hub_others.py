@@ -53,14 +53,15 @@ class Others:
         self.primary.heard(server, identity, moment, now)
         self.keeper.heard(server, identity, moment, now)
 
-    def contact(self, heartbeat: Heartbeat) -> None:
+    def contact(self, heartbeat: Heartbeat, moment: int = 0) -> None:
+        """All events first: what they say of a message counts before whose it is."""
         server = heartbeat.server
         target = self.world.hubs[server]
         acknowledged = self.acknowledged.pop(server, [])
 
         def answered(answer: tuple[str, list[Discarded], bool]) -> None:
             identity, events, more = answer
-            self.hears(server, identity, heartbeat.moment)
+            self.hears(server, identity, moment or heartbeat.moment)
             if events:
                 self.world.mark(self, "hears events")
             for event in events:
@@ -68,7 +69,10 @@ class Others:
 
             def carried_out() -> None:
                 self.acknowledged[server] = [event.token for event in events]
-                self.ask_on(heartbeat, more)
+                if more:
+                    self.contact(heartbeat, self.moments.next())
+                else:
+                    self.ask_on(heartbeat)
 
             self.disk.sync(carried_out)
 
@@ -80,7 +84,7 @@ class Others:
             lambda: self.keeper.failed(heartbeat, self.clock()),
         )
 
-    def ask_on(self, heartbeat: Heartbeat, more: bool) -> None:
+    def ask_on(self, heartbeat: Heartbeat) -> None:
         """The questions of keeper and primary, one after the other."""
         server, now = heartbeat.server, self.clock()
         question, steps = self.keeper.questions(server, now, LIMIT)
@@ -89,7 +93,7 @@ class Others:
         if question is None:
             question = self.primary.questions(server, LIMIT)
         if question is None:
-            self.keeper.ended(heartbeat, now, more=more or bool(self.acknowledged.get(server)))
+            self.keeper.ended(heartbeat, now, more=bool(self.acknowledged.get(server)))
             return
         asked: Question = question
 
@@ -109,7 +113,7 @@ class Others:
             if asked.took_over:
                 self.keeper.ended(heartbeat, self.clock(), more=False)  # what is busy there is told again later
             else:
-                self.ask_on(heartbeat, more)
+                self.ask_on(heartbeat)
 
         def lost() -> None:
             if not of_keeper:

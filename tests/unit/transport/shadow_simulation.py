@@ -5,9 +5,9 @@
 Two to four hubs run the real rules. Faults come for `FAULTS_SECONDS`; then all is healed, and within `PATIENCE_SECONDS`
 every message is delivered and every copy released.
 
-A disk is lost only when the fleet has had time to heal from what came before: all hubs have run and reached each other
-for `HEAL_SECONDS`. Then every acknowledged message that is not delivered must be on two disks, which is checked; only
-what the policy had acknowledged without a copy may be on one.
+A disk is lost only when the fleet has had time to heal from what came before: for `HEAL_SECONDS` all hubs have run and
+reached each other, and no answer of one to another was missed. Then every acknowledged message that is not delivered
+must be on two disks, which is checked; only what the policy had acknowledged without a copy may be on one.
 """
 
 from __future__ import annotations
@@ -157,9 +157,11 @@ class Play:
         if plan.calm:
             for site in range(plan.sites):
                 world.down[str(site)] += 1
-            world.run(world.now + HEAL_SECONDS)
-            if not world.wrong:
-                self.judge_healed()
+            for _ in range(5):
+                world.run(world.unwell + HEAL_SECONDS)
+                if world.now - world.unwell >= HEAL_SECONDS and not world.wrong:
+                    self.judge_healed()
+                    break
             for site in range(plan.sites):
                 world.down[str(site)] -= 1
         world.run(world.now + PATIENCE_SECONDS, self.quiet)

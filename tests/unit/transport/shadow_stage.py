@@ -291,9 +291,10 @@ class ShadowStage:
             await server.start()
 
     async def start(self) -> None:
-        """All hubs, and wait until each has channels where it will want them."""
+        """All hubs, and wait until they have greeted each other."""
         for hub in self.hubs.values():
             await hub.start()
+        await self.until(lambda: not any(hub.running.shadow._to_greet for hub in self.hubs.values()))
 
     async def stop(self) -> None:
         """All of it."""

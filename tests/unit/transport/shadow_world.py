@@ -235,6 +235,7 @@ class World:
         def give_up() -> None:
             if open_[0]:
                 open_[0] = False
+                self.unwell = self.now
                 lost()
 
         def back(answer: Any) -> None:

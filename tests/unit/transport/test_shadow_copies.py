@@ -92,7 +92,8 @@ def test_what_another_hub_has_settled_is_settled_here() -> None:
     ours.watchers = [Watcher("b", "t", [2, 1])]
     assert copies.settle(ours, [0, 1, 7], "b", "t") == [1]
     assert copies.settle(ours, [0], "x", "t") == []
-    assert copies.settle(ours, [0, 9]) == [0]
+    ours.watchers = [Watcher("b", "t")]
+    assert copies.settle(ours, [0, 9], "b", "t") == [0]
 
 
 def test_a_copy_that_is_let_go_is_settled() -> None:

@@ -221,8 +221,9 @@ async def test_discard_events_survive_the_primary_s_restart(tmp_path: Path) -> N
 
 
 async def test_a_lost_shadow_is_made_anew(tmp_path: Path) -> None:
-    """The shadow server loses its disk, and later the primary does: one at a time."""
-    async with shadow_hubs(tmp_path) as stage:
+    """The shadow server loses its disk and says so when it starts; later the primary loses its own."""
+    config = replace(QUICK, shadow_resubmit_time_span=3600.0, shadow_heartbeat_retry_count=3)
+    async with shadow_hubs(tmp_path, config=config) as stage:
         await stage.outside.stop()
         await stage[1].send("a@example.net", "c@example.org")
         await stage[2].kill(lose_disk=True)

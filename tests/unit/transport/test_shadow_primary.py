@@ -423,6 +423,14 @@ def test_what_was_finished_elsewhere_while_it_loads_is_not_sent() -> None:
     assert stage.primary.load(1, [B]) == [Drop(1, "b", "t1")]
 
 
+def test_what_was_settled_elsewhere_while_it_loads_is_not_sent() -> None:
+    stage = Stage()
+    assert stage.primary.progressed("b", Discarded("t1", [0])) == []
+    assert stage.primary.progressed("b", Discarded("t1", [2])) == []
+    assert stage.primary.load(1, [B]) == [Settle(1, (0, 2), "b", "t1")]
+    assert stage.primary.waits(1) is True
+
+
 def test_of_two_hubs_that_start_at_once_one_stands_firm() -> None:
     a, b = Stage(name="a"), Stage(name="b")
     for stage, other in ((a, "b"), (b, "a")):
@@ -442,7 +450,7 @@ def test_a_settled_message_whose_removal_was_lost_is_not_sent_again() -> None:
 def test_a_settled_recipient_whose_state_was_lost_is_not_sent_again() -> None:
     stage = Stage()
     stage.primary.load_events({"b": [Discarded("t1", [1], [], NOW)]})
-    assert stage.primary.load(1, [Watcher("b", "t1", [5, 6])]) == [Settle(1, (6,))]
+    assert stage.primary.load(1, [Watcher("b", "t1", [5, 6])]) == [Settle(1, (1,), "b", "t1")]
 
 
 def test_a_release_is_no_settlement() -> None:

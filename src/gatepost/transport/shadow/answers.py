@@ -53,6 +53,8 @@ class Answers:
         self._decode = msgspec.msgpack.Decoder(Envelope).decode
         self.redeliver_here: Redeliver | None = None
         """Has the safety net of this hub delivered again; None: there is none."""
+        self.heard: Callable[[str], None] = lambda _server: None
+        """Told of each hub that asks."""
         self.held = 0
         """Copies that were kept for other hubs."""
 
@@ -131,6 +133,7 @@ class Answers:
         self._identities[server] = identity
         self._keeper.heard(server, identity, moment, now)
         self._primary.heard(server, identity, moment, now)
+        self.heard(server)
 
     def _read(self, server: str, identity: str, token: str, encoded: bytes) -> Envelope:
         """The envelope of a copy: whatever it says of shadows, it is one of that hub's messages. Raises ValueError."""

@@ -99,17 +99,13 @@ def drop(envelope: Envelope, server: str, token: str) -> list[int]:
     return _with_state(envelope, places, OPEN, RecipientState.DELIVERED)
 
 
-def settle(envelope: Envelope, places: Sequence[int], server: str = "", token: str = "") -> list[int]:
-    """Recipients are settled of which we did not know it; with a token `places` are as that watcher's copy counts
-    them. Which were open."""
-    if token:
-        watcher = find_watcher(envelope, server, token)
-        if watcher is None:
-            return []
-        if watcher.places:
-            places = [watcher.places[i] for i in places if 0 <= i < len(watcher.places)]
-    known = [place for place in places if place < len(envelope.recipients)]
-    return _with_state(envelope, known, OPEN, RecipientState.DELIVERED)
+def settle(envelope: Envelope, places: Sequence[int], server: str, token: str) -> list[int]:
+    """Recipients, as that watcher's copy counts them, are settled of which we did not know it; which were open."""
+    watcher = find_watcher(envelope, server, token)
+    if watcher is None:
+        return []
+    where = watcher.places or range(len(envelope.recipients))
+    return _with_state(envelope, [where[i] for i in places if 0 <= i < len(where)], OPEN, RecipientState.DELIVERED)
 
 
 def shrink(

@@ -66,15 +66,13 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """These recipients are settled (`copies.settle`): it was not on disk at the end, or another hub has done it.
-
-    With a token `places` are as that copy counts them.
-    """
+    """These recipients, as the copy counts them, are settled (`copies.settle`): another hub has done it, or we did and
+    it was not on disk at the end."""
 
     number: int
     places: tuple[int, ...]
-    server: str = ""
-    token: str = ""
+    server: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,9 @@ PrimaryStep = Note | GoOn | Follow | Drop | Settle | Unwatch
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Contact `server` now: `Channels.channel(server, heartbeat=True)`, `Ask`, then the questions of `Keeper` and
-    `Primary` for it. `moment` goes back with the answer."""
+    """Contact `server` now: `Channels.channel(server, heartbeat=True)`, `Ask` until there are no more events, for they
+    say what a message need not be sent to any more; then the questions of `Keeper` and `Primary`. `moment` goes back
+    with the answer."""
 
     server: str
     moment: int

@@ -16,6 +16,7 @@ from gatepost.organization.transport import TransportConfig
 from gatepost.transport.message import Watcher
 from gatepost.transport.shadow.copies import counted
 from gatepost.transport.shadow.decisions import Drop, Follow, GoOn, Note, PrimaryStep, Question, Settle, Unwatch
+from gatepost.transport.shadow.discards import Discards
 from gatepost.transport.shadow.fencing import Fence
 from gatepost.transport.shadow.steady import GRACE_SECONDS, Moments, Steady
 from gatepost.transport.shadow.unprotected import Unprotected
@@ -24,6 +25,8 @@ from gatepost.wire.shadow_messages import Discarded, Status
 
 Busy = Callable[[int], bool]
 """Whether a message is being sent just now."""
+
+_NONE = Discards()
 
 
 class Primary:
@@ -41,8 +44,8 @@ class Primary:
         self._moments = moments
         self._watching: dict[str, Watching] = {}
         self._loading = True
-        self._early: set[tuple[str, str]] = set()
-        """What others have finished of messages that are not yet loaded."""
+        self._early: dict[str, Discards] = {}
+        """What other hubs have settled of messages that are not yet loaded."""
         self._fence = Fence(name)
         self._several: set[int] = set()
         """Messages with more than one watcher; few are."""
@@ -81,30 +84,27 @@ class Primary:
         steps: list[PrimaryStep] = []
         live = []
         for watcher in watchers:
+            early = self._early.get(watcher.server, _NONE).get(watcher.token)
             event = self._of(watcher.server).discards.get(watcher.token)
-            if (watcher.server, watcher.token) in self._early:
-                return [Drop(number, watcher.server, watcher.token)]
-            if event is None:
-                live.append(watcher)
-            elif event.places is None:
-                if event.at:  # all was settled, only the removal was lost
+            for known, ours in ((early, False), (event, True)):
+                if known is None:
+                    continue
+                if known.places is None and (known.at or not ours):  # settled, only the removal was lost; or elsewhere
                     return [Drop(number, watcher.server, watcher.token)]
-                steps.append(Unwatch(number, (watcher.token,)))
-            else:
-                where = watcher.places
-                places = tuple(where[i] if where else i for i in event.places if not where or i < len(where))
-                steps.append(Settle(number, places))
+                if known.places is not None:
+                    steps.append(Settle(number, tuple(known.places), watcher.server, watcher.token))
+            if event is None or event.places is not None:
                 live.append(watcher)
+            else:
+                steps.append(Unwatch(number, (watcher.token,)))
         for watcher in live:
-            watching = self._of(watcher.server)
-            watching.unsure[watcher.token] = number
-            watching.to_ask[watcher.token] = None
+            self._of(watcher.server).doubt(watcher.token, number)
         if live:
             self._fence.add(number, len(live))
-            if len(live) > 1:
-                self._several.add(number)
         else:
             self._need.add(number)
+        if len(live) > 1:
+            self._several.add(number)
         return steps
 
     def loaded(self, now: float) -> None:
@@ -270,20 +270,15 @@ class Primary:
     def told(self, server: str, identity: str, tokens: Sequence[str], busy: Busy) -> list[PrimaryStep]:
         """`TookOver`: carry the steps out, then answer each token's status."""
         watching = self._of(server)
-        steps: list[PrimaryStep] = []
-        for token in tokens:
-            number = watching.number(token)
-            if number is not None and not watching.discards.is_whole(token) and not busy(number):
-                steps.append(Follow(number, server, identity, token))
-        return steps
+        found = [(token, watching.number(token)) for token in tokens if not watching.discards.is_whole(token)]
+        return [Follow(n, server, identity, token) for token, n in found if n is not None and not busy(n)]
 
     def finished(self, server: str, token: str, busy: Busy) -> list[PrimaryStep]:
         """A discard event for a token that the keeper has not: it may be of a message that we took over."""
         watching = self._of(server)
         number = watching.number(token)
         if number is None:
-            if self._loading:
-                self._early.add((server, token))
+            self._not_yet_loaded(server, Discarded(token))
             return []
         if busy(number):
             watching.finished[token] = number
@@ -294,7 +289,10 @@ class Primary:
         """A discard event for some recipients of a token that the keeper has not: it may be of a message that we are
         responsible for, and those need not be sent again."""
         number = self._of(server).number(event.token)
-        return [] if number is None else [Settle(number, tuple(event.places or ()), server, event.token)]
+        if number is None:
+            self._not_yet_loaded(server, event)
+            return []
+        return [Settle(number, tuple(event.places or ()), server, event.token)]
 
     def wanted(self) -> list[str]:
         """Hubs that are to be contacted, since something is to be asked or told."""
@@ -364,6 +362,10 @@ class Primary:
         return steps, old
 
     # Within
+
+    def _not_yet_loaded(self, server: str, event: Discarded) -> None:
+        if self._loading:
+            self._early.setdefault(server, Discards()).add(event, self._clock.now)
 
     def _of(self, server: str) -> Watching:
         watching = self._watching.get(server)

@@ -94,6 +94,7 @@ class ShadowService:
             spool, settler.hands, queues, categorizer, self.redundancy, self.primary, self.keeper, clock, log
         )
         self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, moments, clock, log)
+        self.answers.heard = self._asked_by
         self.listing = Listing(spool, settler.hands, self.keeper)
         self._spanning: frozenset[str] = frozenset()
         """Databases with copies in several sites."""
@@ -103,6 +104,10 @@ class ShadowService:
         """Heartbeats sent."""
         self.lost_heartbeats = 0
         """Those that no hub answered."""
+        self._to_greet: set[str] = set()
+        """Hubs that have not heard from us since our start: they are to see whether our queue database is the one that
+        their copies are in."""
+        self._members: frozenset[str] = frozenset()
         self.is_on = False
 
     def configure(self, organization: Organization, message_expiration: float) -> frozenset[str]:
@@ -131,7 +136,10 @@ class ShadowService:
         can_protect = self.is_on and not (self._partners.alone and not self._spanning)
         choose = self._choose if can_protect else None
         self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
-        return frozenset(members - {self._name})
+        others = frozenset(members - {self._name})
+        self._to_greet = (self._to_greet & others) | (others - self._members)
+        self._members = others
+        return others
 
     # Start and end
 
@@ -189,7 +197,7 @@ class ShadowService:
             self._start(self.carrying.primary(steps), "queue what has waited")
         if old:
             self._forget(old)
-        for heartbeat in self.keeper.due(now, self.primary.wanted()):
+        for heartbeat in self.keeper.due(now, {*self.primary.wanted(), *self._to_greet}):
             self._start(self._contact(heartbeat), "contact a hub")
         is_free = self._taking_over is None or self._taking_over.done()
         if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
@@ -220,6 +228,7 @@ class ShadowService:
             more = await self._ask_events(server, channel, heartbeat)
             await self._ask_questions(server, channel)
             self.keeper.ended(heartbeat, self._clock(), more=more)
+            self._to_greet.discard(server)
         except BaseException as fault:
             self.lost_heartbeats += 1
             self.keeper.failed(heartbeat, self._clock())
@@ -274,6 +283,11 @@ class ShadowService:
             await self.carrying.primary(self.primary.answered(question, channel.identity, statuses, is_busy))
             if question.took_over:
                 break  # what is being sent there is told again later
+
+    def _asked_by(self, server: str) -> None:
+        """A hub that was held to be down is not: it may keep copies again."""
+        if not self._channels.ready(server):
+            self._to_greet.add(server)
 
     def _heard(self, server: str, identity: str, moment: int) -> None:
         now = self._clock()

@@ -73,6 +73,11 @@ class Watching:
         held.numbers[token] = number
         held.latest = moment
 
+    def doubt(self, token: str, number: int) -> None:
+        """It may have the copy: it is asked."""
+        self.unsure[token] = number
+        self.to_ask[token] = None
+
     def forget(self, token: str) -> None:
         """Nothing of ours is watched under this token any more. What is to be told is still told."""
         for held in self.held.values():
