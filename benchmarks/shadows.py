@@ -25,6 +25,7 @@ from gatepost.proving.shadow_cast import (
     front_end_table,
     organization_tables,
 )
+from gatepost.service.operators import ask
 from hubs import CountingSink
 from relaying import Case
 
@@ -48,6 +49,11 @@ class Pair:
     def pids(self) -> list[int]:
         """Of both: what the shadow costs counts too."""
         return [hub.pid for hub in self.hubs]
+
+    def counters(self) -> dict[str, int]:
+        """Of the first hub's transport. Raises OSError."""
+        status = ask(self.hubs[0].directory / "gatepost-HUB-01.sock").transport
+        return dict(status.counters or {}) if status else {}
 
     def stop(self) -> None:
         """End them."""

@@ -178,6 +178,9 @@ def measure_shadow(folder: Path, results: Results, wish: argparse.Namespace) -> 
             except ServerMissing as missing:
                 print(f"{missing}: postfix is left out", file=sys.stderr)
         measure_case(results, results.shadowed, hubs, case, wish)
+        counters = pairs[WITH_SHADOW].counters()
+        if counters["shadow_failed"] or counters["shadow_made"] < wish.least:
+            results.faults.append(f"shadows: {counters['shadow_made']} made, {counters['shadow_failed']} failed")
         for rate in wish.rates:
             for _ in range(wish.repeat):
                 for name, waits in ((WITH_SHADOW, results.waits.on), ("off", results.waits.off)):
