@@ -126,9 +126,18 @@ def transport(*, lab: bool, messages: int, kills: int, sessions: int, seed: int,
 @click.option("--lab", is_flag=True, required=True, help="With hubs and a server of their own, ended after it.")
 @click.option("--runs", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="How many.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another one: other moments.")
+@click.option("--stage", "only", multiple=True, metavar="NAME", help="Only runs of this stage; repeatable.")
 @click.option("--off", is_flag=True, help="With shadow redundancy switched off: shows that losses are found.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one object.")
-def shadow(*, lab: bool, runs: int, seed: int, off: bool, as_json: bool) -> int:  # noqa: ARG001 - required
+def shadow(
+    *,
+    lab: bool,  # noqa: ARG001 - required
+    runs: int,
+    seed: int,
+    only: tuple[str, ...],
+    off: bool,
+    as_json: bool,
+) -> int:
     """Kill hubs of one site, with and without their disks, at every stage of a message; count what arrives.
 
     Each run sends some messages by two or three hubs and strikes one of them, or two in turn: kill -9, loss of the
@@ -138,7 +147,13 @@ def shadow(*, lab: bool, runs: int, seed: int, off: bool, as_json: bool) -> int:
     """
     from gatepost.lab.servers.process import ServerNotStarted
     from gatepost.proving.shadow import prove_shadow
+    from gatepost.proving.shadow_plan import ANY
     from gatepost.proving.shadow_report import table
+    from gatepost.proving.stages import STAGES
+
+    names = [*(stage.name for stage in STAGES), ANY]
+    if unknown := set(only).difference(names):
+        raise click.UsageError(f"there is no stage {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
 
     def say(text: str) -> None:
         if not as_json:
@@ -146,7 +161,7 @@ def shadow(*, lab: bool, runs: int, seed: int, off: bool, as_json: bool) -> int:
 
     try:
         with tempfile.TemporaryDirectory(prefix="gatepost-proving-", dir=_disk(), ignore_cleanup_errors=True) as folder:
-            report = prove_shadow(Path(folder), runs=runs, seed=seed, shadows=not off, say=say)
+            report = prove_shadow(Path(folder), runs=runs, seed=seed, only=only, shadows=not off, say=say)
     except (ServerNotStarted, OSError) as fault:
         raise click.ClickException(f"the proving could not be run: {fault}") from fault
     if as_json:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,20 +57,30 @@ class Stage:
 
 
 def prove_shadow(
-    directory: Path, *, runs: int, seed: int = 1, shadows: bool = True, say: Say = lambda _text: None
+    directory: Path,
+    *,
+    runs: int,
+    seed: int = 1,
+    only: Sequence[str] = (),
+    shadows: bool = True,
+    say: Say = lambda _text: None,
 ) -> dict[str, Any]:
-    """All runs and their report, `lost` and `summary` among it. Raises `ServerNotStarted`, OSError."""
+    """All runs (of stages `only`, where there are any) and their report, `lost` and `summary` among it.
+
+    Raises `ServerNotStarted`, OSError.
+    """
     began = time.monotonic()
     before = machine.load()
+    plans = [plan(number, seed, only) for number in range(1, runs + 1)]
     with ExitStack() as stack:
-        casts = []
+        casts: list[Cast] = []
         for count, network in zip(HUBS, NETWORKS, strict=True):
             cast = Cast(directory / f"{count}-hubs", network, count, shadows=shadows)
             stack.callback(cast.stop)
             casts.append(cast)
         for cast in casts:
             cast.start()
-        outcomes = asyncio.run(_prove(casts, runs, seed, say, patient=shadows))
+        outcomes = asyncio.run(_prove(casts, plans, seed, say, patient=shadows))
         for cast in casts:
             cast.look()
         faults = [fault for cast in casts for fault in cast.faults()]
@@ -80,18 +90,18 @@ def prove_shadow(
     return report(outcomes, arrived, damaged, faults) | facts
 
 
-async def _prove(casts: list[Cast], runs: int, seed: int, say: Say, *, patient: bool) -> list[Outcome]:
-    numbers = iter(range(1, runs + 1))
+async def _prove(casts: list[Cast], plans: list[Plan], seed: int, say: Say, *, patient: bool) -> list[Outcome]:
+    left = iter(plans)
     outcomes: list[Outcome] = []
     waits = (DELIVER_SECONDS, WITHOUT_SECONDS) if patient else (3.0, 3.0)
     stages = [Stage(cast, random.Random(seed), *waits) for cast in casts]  # noqa: S311 - no secret
-    await asyncio.gather(*(_runs(stage, numbers, seed, outcomes, say) for stage in stages))
+    await asyncio.gather(*(_runs(stage, left, outcomes, say) for stage in stages))
     return sorted(outcomes, key=lambda outcome: outcome.plan.number)
 
 
-async def _runs(stage: Stage, numbers: Iterator[int], seed: int, outcomes: list[Outcome], say: Say) -> None:
-    for number in numbers:
-        outcome = await _run(stage, plan(number, seed))
+async def _runs(stage: Stage, plans: Iterator[Plan], outcomes: list[Outcome], say: Say) -> None:
+    for run in plans:
+        outcome = await _run(stage, run)
         outcomes.append(outcome)
         if len(outcomes) % 20 == 0 or outcome.missing:
             missing = sum(len(one.missing) for one in outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,11 +97,10 @@ class Plan:
         return any(strike.blow is Blow.DISK for strike in self.strikes)
 
 
-def plan(number: int, seed: int) -> Plan:
-    """The run of that number: each stage in turn, everything else by chance."""
+def plan(number: int, seed: int, only: Sequence[str] = ()) -> Plan:
+    """The run of that number: each stage in turn (or each of `only`, which may be `ANY`), everything else by chance."""
     rng = random.Random(seed * 1_000_003 + number)  # noqa: S311 - no secret
-    turn, place = divmod(number, len(STAGES) + max(1, len(STAGES) // ANY_EVERY))
-    stage = STAGES[(place * STRIDE + turn) % len(STAGES)] if place < len(STAGES) else None
+    stage = _stage(number, only)
     back, busy, away = rng.choice(list(Back)), rng.choices(list(Busy)[:2], (3, 2))[0], 0.0
     if stage is not None and stage.part in SECOND:
         busy = Busy.UNTIL_STRUCK
@@ -110,6 +110,15 @@ def plan(number: int, seed: int) -> Plan:
             back, away = Back.AT_ONCE, rng.choice((0.0, HELD_DEAD_SECONDS))
     strikes, domains = _strikes(stage, rng), _domains(stage, rng)
     return Plan(number, stage.name if stage else ANY, strikes, back, domains, busy, rng.randint(*MESSAGES), away)
+
+
+def _stage(number: int, only: Sequence[str]) -> Stage | None:
+    """None: at random."""
+    if only:
+        wanted = only[number % len(only)]
+        return next((stage for stage in STAGES if stage.name == wanted), None)
+    turn, place = divmod(number, len(STAGES) + max(1, len(STAGES) // ANY_EVERY))
+    return STAGES[(place * STRIDE + turn) % len(STAGES)] if place < len(STAGES) else None
 
 
 def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:

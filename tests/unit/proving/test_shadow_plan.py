@@ -28,6 +28,10 @@ def test_the_first_runs_are_of_different_stages_and_another_seed_is_another_prov
     assert [plan(number, 1) for number in range(1, 30)] == PLANS[:29]
 
 
+def test_only_some_stages() -> None:
+    assert [plan(number, 1, ["settled", ANY]).stage for number in range(4)] == ["settled", ANY] * 2
+
+
 def test_disks_are_lost_one_at_a_time() -> None:
     assert max(sum(strike.blow is Blow.DISK for strike in one.strikes) for one in PLANS) == 1
     assert sum(one.takes_disk for one in PLANS) > 300
