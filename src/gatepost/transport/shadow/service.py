@@ -226,7 +226,8 @@ class ShadowService:
             async with asyncio.timeout(CONTACT_SECONDS):  # a TimeoutError is an OSError
                 channel = await self._channels.channel(server, heartbeat=True)
             more = await self._ask_events(server, channel, heartbeat)
-            await self._ask_questions(server, channel)
+            if not more:  # all that it has settled counts before whose a message is
+                await self._ask_questions(server, channel)
             self.keeper.ended(heartbeat, self._clock(), more=more)
             self._to_greet.discard(server)
         except BaseException as fault:
