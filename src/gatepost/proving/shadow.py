@@ -1,7 +1,7 @@
 """Hubs that die at every stage, with their disks and without: what was answered for is not lost (SPEC S1 to S4).
 
-Two casts, of two and of three hubs, do runs side by side. A run sends some messages, strikes one hub, or two in turn,
-and ends when every message has been acknowledged and every acknowledged one is at the sink.
+Three casts, one of two hubs and two of three, do runs side by side. A run sends some messages, strikes one hub, or two
+in turn, and ends when every message has been acknowledged and every acknowledged one is at the sink.
 
 The rule for disks: the next one is lost only when every acknowledged message of the runs before is at the sink, and of
 two strikes in one run at most one takes a disk. So each message has two places again, or needs none.
@@ -23,12 +23,13 @@ from gatepost.proving.senders import Senders, end
 from gatepost.proving.shadow_cast import Cast, ShadowHub
 from gatepost.proving.shadow_plan import ANY, DISTURBANCES, Back, Blow, Busy, Plan, Strike, plan
 from gatepost.proving.shadow_report import Outcome, report
+from gatepost.proving.stages import ANYBODY
 
 Say = Callable[[str], None]
 
-HUBS = (2, 3)
+HUBS = (2, 3, 3)
 """Of the casts."""
-NETWORKS = (86, 87)
+NETWORKS = (86, 87, 90)
 NUMBERS = 1000
 """Message numbers of a run: those of run N begin at N times it."""
 SESSIONS = 4
@@ -134,11 +135,12 @@ async def _run(stage: Stage, run: Plan) -> Outcome:
             if task is not None:
                 await end(task)
     await _arrived(stage, senders, stage.deliver_seconds)
-    outcome.acknowledged = senders.acknowledged
-    outcome.in_doubt = senders.in_doubt
+    outcome.acknowledged, outcome.in_doubt = senders.acknowledged, senders.in_doubt
+    taken = senders.acknowledged | senders.in_doubt
     outcome.refused = senders.refused
     outcome.refused_for_good = senders.refused_for_good
     outcome.missing = {name for name in senders.acknowledged if not cast.arrived.get(name)}
+    outcome.deliveries = {name: tuple(cast.arrived[name]) for name in taken if cast.arrived.get(name)}
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -166,7 +168,7 @@ async def _strike(stage: Stage, run: Plan, strike: Strike, following: Strike | N
         hub.lose_disk()
     if is_first and following is not None:
         await asyncio.sleep(run.away)
-        cast.trap.arm(following.stage, following.passes)
+        cast.trap.arm(following.stage, following.passes, hub.name if following.again else ANYBODY)
     if is_first and run.back is Back.LATE and (following or cast.can_do_without({hub.name}, run.domains)):
         stage.down.add(hub.name)
         return

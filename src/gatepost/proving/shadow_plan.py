@@ -66,6 +66,8 @@ class Strike:
     passes: int = 0
     seconds: float = 0.0
     """Until the moment of a strike at random, or how long a hub hangs or is cut off."""
+    again: bool = False
+    """The hub that was struck first is struck again, no other."""
 
 
 class Busy(StrEnum):
@@ -132,7 +134,8 @@ def _strikes(stage: Stage | None, rng: random.Random) -> tuple[Strike, ...]:
         first, second = Blow.DISK, Blow.KILL
     seconds = HELD_DEAD_SECONDS if first is Blow.REFUSED else 0.0
     waiting = Strike(WAITING, first, rng.randint(2, PASSES[Part.ACCEPT]), seconds)
-    return waiting, Strike(stage.name, second, _passes(stage, rng))
+    again = stage.part is Part.FENCE and stage.place.method.startswith("AskingChannel")
+    return waiting, Strike(stage.name, second, _passes(stage, rng), again=again)
 
 
 def _strike(stage: Stage | None, blow: Blow, rng: random.Random) -> Strike:

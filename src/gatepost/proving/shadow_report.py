@@ -23,6 +23,7 @@ class Cause(StrEnum):
     UNNOTED = "by the same hub: its delivery was not noted on disk"
     UNTOLD = "by a hub that died, and by its shadow server, which had not yet heard"
     LIVE = "by two live hubs: one hung, was cut off, or slow"
+    LATER = "in a later run, in which the hub was struck before it had told of the delivery"
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Outcome:
     sent_all: bool = False
     delivered_without: bool = True
     """Where the hub came back late: the others delivered all without it."""
+    deliveries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By which hubs each was delivered when the run was over."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -63,12 +66,11 @@ def report(
         row = rows[outcome.plan.stage]
         gone = sorted(name for name in outcome.acknowledged if not arrived.get(name))
         lost += gone
-        again = [
-            cause
-            for name in outcome.acknowledged | outcome.in_doubt
-            for cause in _causes(outcome, arrived.get(name, ()))
-        ]
+        again = [cause for hubs in outcome.deliveries.values() for cause in _causes(outcome, hubs)]
         causes.update(again)
+        for name in outcome.acknowledged | outcome.in_doubt:
+            known = len(outcome.deliveries.get(name, ()))
+            causes[Cause.LATER] += max(len(arrived.get(name, ())) - max(known, 1), 0)
         row.update(
             runs=1,
             reached=all(outcome.reached),
@@ -79,6 +81,7 @@ def report(
         row.update({strike.blow.name.lower(): 1 for strike in outcome.plan.strikes})
     stages = {name: _row(rows[name]) for name in order if name in rows}
     total = {key: sum(row[key] for row in stages.values()) for key in ENDS}
+    total["duplicates"] += causes[Cause.LATER]
     blows = {blow.value: sum(row[blow.name.lower()] for row in stages.values()) for blow in Blow}
     refused = sum((outcome.refused for outcome in outcomes), Counter[str]())
     for_good = [reply for outcome in outcomes for reply in outcome.refused_for_good]

@@ -34,6 +34,9 @@ if {process!r} in sys.orig_argv:
 """
 
 
+ANYBODY = "*"
+
+
 class Part(StrEnum):
     """What hubs are about at a stage."""
 
@@ -148,9 +151,9 @@ _ROWS: dict[Part, tuple[tuple[str, str, Place], ...]] = {
         ("taken over", "it is on disk that the shadow server is responsible", _spool("take_back", after=True)),
     ),
     Part.FENCE: (
-        ("asking at start", "a hub is back and asks before it sends", Place(*_ASK_STATUSES)),
+        ("asking at start", "a hub is back and asks before it sends", Place(*_ASK_STATUSES, only=_asked_only)),
         ("asked at start", "its shadow server is asked (it is struck)", Place(*_STATUSES, only=_asked_only)),
-        ("answered at start", "the hub that is back has the answer", Place(*_ASK_STATUSES, True)),
+        ("answered at start", "the hub that is back has the answer", Place(*_ASK_STATUSES, True, _asked_only)),
     ),
     Part.REACHED: (
         (
@@ -172,11 +175,12 @@ class Trap:
         self._file = folder / "trap"
         self._serial = 0
 
-    def arm(self, stage: str, passes: int = 0) -> None:
-        """The next hub that comes to `stage`, after it has been there `passes` times, stops. Disarms what was armed."""
+    def arm(self, stage: str, passes: int = 0, server: str = ANYBODY) -> None:
+        """The next hub that comes to `stage`, after it has been there `passes` times, stops; only `server`, if one is
+        named. Disarms what was armed."""
         self._serial += 1
         new = self._folder / "new"
-        new.write_text(f"{self._serial}\n{stage}\n{passes}\n")
+        new.write_text(f"{self._serial}\n{stage}\n{passes}\n{server}\n")
         new.rename(self._file)
 
     def disarm(self) -> None:
@@ -234,6 +238,7 @@ class Gate:
         self._stop = stop or stop_this_process
         self._trap = folder / "trap"
         self._caught = folder / f"caught-{server}"
+        self._meant = (ANYBODY, server)
         self._serial = ""
         self._passes = 0
 
@@ -244,10 +249,10 @@ class Gate:
         except FileNotFoundError:
             return
         try:
-            serial, stage, passes = os.read(descriptor, 1000).decode().splitlines()
+            serial, stage, passes, server = os.read(descriptor, 1000).decode().splitlines()
         finally:
             os.close(descriptor)
-        if stage not in names:
+        if stage not in names or server not in self._meant:
             return
         if serial != self._serial:
             self._serial, self._passes = serial, int(passes)

@@ -43,6 +43,15 @@ def test_the_first_that_comes_is_caught_once(tmp_path: Path) -> None:
     assert trap.caught() is None
 
 
+def test_only_the_hub_that_is_named_is_caught(tmp_path: Path) -> None:
+    trap, stopped = Trap(tmp_path), []
+    gates = [Gate(tmp_path, name, lambda name=name: stopped.append(name)) for name in ("HUB-01", "HUB-02")]  # type: ignore[misc]
+    trap.arm("settled", server="HUB-02")
+    for gate in gates:
+        gate(["settled"])
+    assert stopped == ["HUB-02"]
+
+
 def test_some_pass_before_it_strikes(tmp_path: Path) -> None:
     trap, stopped = Trap(tmp_path), []
     gate = Gate(tmp_path, "HUB-01", lambda: stopped.append(1))
