@@ -76,7 +76,7 @@ def prove_shadow(
     with ExitStack() as stack:
         casts: list[Cast] = []
         for count, network in zip(HUBS, NETWORKS, strict=True):
-            cast = Cast(directory / f"{count}-hubs", network, count, shadows=shadows)
+            cast = Cast(directory / f"site-{network}", network, count, shadows=shadows)
             stack.callback(cast.stop)
             casts.append(cast)
         for cast in casts:

@@ -20,7 +20,7 @@ ENDS = ("acknowledged", "lost", "duplicates")
 class Cause(StrEnum):
     """Why a message was delivered once more."""
 
-    UNNOTED = "by the same hub: its delivery was not noted on disk"
+    UNNOTED = "by the same hub: its delivery was not on its disk, or another hub handed it on once more"
     UNTOLD = "by a hub that died, and by its shadow server, which had not yet heard"
     LIVE = "by two live hubs: one hung, was cut off, or slow"
     LATER = "in a later run, in which the hub was struck before it had told of the delivery"
