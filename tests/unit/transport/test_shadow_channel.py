@@ -249,7 +249,9 @@ async def test_a_channel_lost_in_the_midst_of_a_content_is_no_fault_of_ours() ->
         stage.answering.abort("killed")
         with pytest.raises(ChannelLost):
             await large
-    del large
+    del large, channel
+    gc.collect()
+    await asyncio.sleep(0)
     gc.collect()
     assert faults == []
 
