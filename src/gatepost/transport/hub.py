@@ -59,6 +59,7 @@ from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.shadow.answering import ShadowPart
 from gatepost.transport.shadow.channels import ShadowChannels
 from gatepost.transport.shadow.listing import SHADOW_VERBS
+from gatepost.transport.shadow.redelivery import SAFETY_NET_VERBS
 from gatepost.transport.shadow.service import ShadowService
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
@@ -312,6 +313,8 @@ class Hub:
             performer = self._quarantine
         elif verb in SHADOW_VERBS:
             performer = self.shadow.listing
+        elif verb in SAFETY_NET_VERBS:
+            performer = self.shadow.redelivery
         else:
             raise ValueError(f"the transport knows no {verb}")
         answer = getattr(performer, verb)(**arguments)
@@ -356,7 +359,9 @@ class Hub:
             tasks.start(before.close(), "close the content hook")
 
     def _follow_registry(self) -> None:
-        self._rerouting.set_active({name: copy.server for name, copy in self._registry.view.active.items()})
+        view = self._registry.view
+        self._rerouting.set_active({name: copy.server for name, copy in view.active.items()})
+        self.shadow.redelivery.follow(view.losses)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)

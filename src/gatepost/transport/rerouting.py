@@ -83,6 +83,7 @@ class Rerouting:
         for queue in self._queues:
             hop = queue.next_hop
             if hop.delivery is DeliveryType.MAILBOX and before.get(hop.domain) != active.get(hop.domain):
+                queue.moves += 1  # connections that stand are at the old one
                 queue.retry_now()  # it is another server that is tried
                 self._categorizer.touch(queue)
         self.reconsider()

@@ -251,12 +251,12 @@ async def test_operators_see_shadow_queues_and_take_them_over(tmp_path: Path) ->
         hub = stage[2].running
         [queue] = await hub.operate("shadow_queues", {})
         assert (queue["server"], queue["messages"]) == ("HUB-01", 1)
-        [message] = await hub.operate("shadow_messages", {"server": "HUB-01"})
+        [message] = await hub.operate("shadow_messages", {"primary": "HUB-01"})
         assert message["from"] == "a@example.net"
         assert message["recipients"][0]["state"] == "shadowed"
         with pytest.raises(NotFound):
-            await hub.operate("shadow_messages", {"server": "HUB-09"})
-        assert await hub.operate("shadow_resubmit", {"server": "HUB-01"}) == 1
+            await hub.operate("shadow_messages", {"primary": "HUB-09"})
+        assert await hub.operate("shadow_resubmit", {"primary": "HUB-01"}) == 1
         # HUB-01 is alive: it is told, and keeps the shadow from then on.
         await stage.until(lambda: stage[1].count("shadow_held") == 1)
         await stage.outside.start()

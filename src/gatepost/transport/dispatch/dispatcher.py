@@ -158,7 +158,7 @@ class Dispatcher:
     # One connection
 
     async def _connection(self, queue: DeliveryQueue) -> None:
-        stands = False
+        stands, moves = False, queue.moves
         try:
             sender = await self._reach.connect(queue.next_hop, queue.failures, len(queue), queue.first_server())
             queue.reached()
@@ -166,7 +166,7 @@ class Dispatcher:
             queue.connections += 1
             stands = True
             self._queues.touch(queue)
-            await self._send_all(queue, sender)
+            await self._send_all(queue, sender, moves)
         except NotReached as fault:
             await self._not_reached(queue, fault)
         except Moved:
@@ -177,13 +177,14 @@ class Dispatcher:
             queue.emptied(self._clock())
             self.touch(queue)
 
-    async def _send_all(self, queue: DeliveryQueue, sender: Sender) -> None:
+    async def _send_all(self, queue: DeliveryQueue, sender: Sender, moves: int) -> None:
+        """Until there is nothing more to send, or the database is active elsewhere: the old copy must get no mail."""
         sent = 0
         ahead: Item | None = None
         held = False
         hands = self._settler.hands
         try:
-            while sender.usable and not self._ending:
+            while sender.usable and not self._ending and queue.moves == moves:
                 item, is_held = ahead or queue.take(self._clock(), sender.address), held
                 ahead, held = None, False
                 if item is None:

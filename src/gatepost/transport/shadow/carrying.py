@@ -251,10 +251,12 @@ class Carrying:
         with suppress(KeyError):
             envelope = await self._hands.take(number)
             try:
+                shadow = copies.find_shadow(envelope, step.server, step.token)
                 copies.let_go(envelope, step.server, step.token)
                 envelope.databases = list(step.databases)
                 envelope.delivered = step.delivered
-                kept = self._redundancy.aside(number, envelope)
+                identity = shadow.identity if shadow is not None else ""
+                kept = self._redundancy.aside(number, envelope, step.server, identity)
                 if kept:
                     await self._spool.set_aside(number, envelope, kept)
                 else:

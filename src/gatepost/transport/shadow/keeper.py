@@ -79,7 +79,12 @@ class Keeper:
 
     def until(self, now: float) -> float:
         """When a copy that comes now expires, in steady time: for `Kept.until`."""
-        return self._clock.look(now) + self._settings.safety_net_hold_time + self._expiration
+        return self._clock.look(now) + self.kept_seconds
+
+    @property
+    def kept_seconds(self) -> float:
+        """How long a copy is kept at most."""
+        return self._settings.safety_net_hold_time + self._expiration
 
     # Copies
 
@@ -235,6 +240,11 @@ class Keeper:
         """An operator wants all messages of this primary taken over; how many they are."""
         keeping = self._of(server)
         return sum(keeping.leave(identity, Reason.OPERATOR) for identity in list(keeping.copies))
+
+    def resubmit_one(self, server: str, token: str) -> bool:
+        """The same of one message; whether it is kept and not being taken over already."""
+        keeping = self._keeping.get(server)
+        return keeping is not None and keeping.leave_one(token, Reason.OPERATOR)
 
     def takeovers(self, limit: int) -> list[TakeOver]:
         """Some of what is to be taken over now; each ends with `taken` or `not_taken`."""

@@ -123,6 +123,14 @@ class Keeping:
                 self.leaving.append(Leaving(identity, reason, found))
         return len(copies)
 
+    def leave_one(self, token: str, reason: Reason) -> bool:
+        """One copy is to be taken over; whether it was kept, and not to be taken over already."""
+        for identity, copies in self.copies.items():
+            if (copy := copies.pop(token)) is not None:
+                self.leaving.append(Leaving(identity, reason, {token: copy}))
+                return True
+        return False
+
     def come_back(self, moment: int) -> None:
         """It was only silent, and is here with the same queue database: what was not yet taken over stays a shadow."""
         for batch in [b for b in self.leaving if b.identity == self.identity and b.reason in _ENDED_BY_LIFE]:

@@ -125,8 +125,9 @@ class Redundancy:
         if self._pending:
             await asyncio.wait(list(self._pending))
 
-    def aside(self, number: int, envelope: Envelope) -> list[Kept]:
-        """What a message is kept for that has no open recipient."""
+    def aside(self, number: int, envelope: Envelope, primary: str = "", identity: str = "") -> list[Kept]:
+        """What a message is kept for that has no open recipient. `primary` has delivered it, if we have not, and keeps
+        it in its safety net as well."""
         now, keeper = self._clock(), self._keeper
         kept = [
             Kept(number, Role.SHADOW, shadow.token, shadow.primary, shadow.identity, keeper.until(now))
@@ -135,7 +136,7 @@ class Redundancy:
         ]
         if envelope.databases and self.hold_time:
             kept += (
-                Kept(number, Role.SAFETY_NET, database, "", "", envelope.delivered + self.hold_time)
+                Kept(number, Role.SAFETY_NET, database, primary, identity, envelope.delivered + self.hold_time)
                 for database in envelope.databases
             )
         return kept

@@ -32,7 +32,9 @@ from gatepost.transport.shadow.partners import Partners
 from gatepost.transport.shadow.ports import Channel, Channels, Role
 from gatepost.transport.shadow.primary import Primary
 from gatepost.transport.shadow.protecting import Protector
-from gatepost.transport.shadow.redundancy import KeepingSpool, Redundancy
+from gatepost.transport.shadow.redelivery import Redelivery
+from gatepost.transport.shadow.redundancy import Redundancy
+from gatepost.transport.shadow.safety_net import NetSpool, SafetyNet
 from gatepost.transport.shadow.steady import Moments
 from gatepost.transport.shadow.tokens import Tokens
 from gatepost.wire.shadow_words import ShadowHub
@@ -52,7 +54,7 @@ class ShadowService:
         self,
         own: ShadowHub,
         organization: Organization,
-        spool: KeepingSpool,
+        spool: NetSpool,
         settler: Settler,
         queues: Queues,
         categorizer: Categorizer,
@@ -96,6 +98,10 @@ class ShadowService:
         self.answers = Answers(spool, self.primary, self.keeper, self.redundancy, self.carrying, moments, clock, log)
         self.answers.heard = self._asked_by
         self.listing = Listing(spool, settler.hands, self.keeper)
+        self.safety_net = SafetyNet(name, spool, settler.hands, categorizer, recipients, channels, clock, log)
+        self.redelivery = Redelivery(name, self.safety_net, spool, channels, clock, log)
+        self.safety_net.taken_up = self._taken_up
+        self.answers.redeliver_here = self.safety_net.redeliver
         self._spanning: frozenset[str] = frozenset()
         """Databases with copies in several sites."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,6 +142,8 @@ class ShadowService:
         can_protect = self.is_on and not (self._partners.alone and not self._spanning)
         choose = self._choose if can_protect else None
         self.protector.configure(choose, rejects=config.reject_message_on_shadow_failure)
+        self.safety_net.configure(organization, message_expiration)
+        self.redelivery.configure(organization)
         others = frozenset(members - {self._name})
         self._to_greet = (self._to_greet & others) | (others - self._members)
         self._members = others
@@ -154,9 +162,11 @@ class ShadowService:
         for number, envelope in put_aside:
             if envelope.watchers:
                 self.primary.opened(number, envelope.watchers, held=True)
+        await self.redelivery.load()
 
     def found(self, number: int, envelope: Envelope) -> bool:
         """A message of the spool at the start; whether it waits until other hubs have said what they know of it."""
+        self.safety_net.found(number, envelope)
         for shadow in envelope.shadows:
             until = self.keeper.until(self._clock())
             self.keeper.load(shadow.primary, shadow.identity, shadow.token, number, until)
@@ -170,14 +180,23 @@ class ShadowService:
 
     def loaded(self) -> None:
         """All messages of the spool are known."""
+        self.safety_net.loaded()
         self.primary.loaded(self._clock())
 
     def watched(self, number: int, envelope: Envelope) -> None:
         """A message came whose sender keeps a shadow."""
         self.primary.opened(number, envelope.watchers, held=True)
 
+    def _taken_up(self, number: int, envelope: Envelope) -> None:
+        """A message of the safety net is one of the queue again."""
+        if envelope.shadows:
+            self.redundancy.in_queue.add(number)
+        if self.is_on:
+            self.primary.opened(number, (), held=False)
+
     async def end(self) -> None:
         """Ask and take over no more."""
+        await self.redelivery.end()
         await self.protector.end()
         for task in list(self._tasks):
             task.cancel()
@@ -203,6 +222,7 @@ class ShadowService:
         if is_free and (takeovers := self.keeper.takeovers(TAKEOVERS_AT_ONCE)):
             self._taking_over = self._start(self._take_over(takeovers), "take messages over")
         self.protector.look(now)
+        self.safety_net.tick(now)
 
     async def _take_over(self, takeovers: list[TakeOver]) -> None:
         while takeovers:
@@ -337,6 +357,7 @@ class ShadowService:
             "shadow_discarded": self.redundancy.discarded,
             "shadow_shrunk": self.carrying.shrunk,
             "shadow_resubmitted": self.carrying.resubmitted,
+            "safety_net_redelivered": self.safety_net.redelivered,
             "heartbeats": self.heartbeats,
             "heartbeats_failed": self.lost_heartbeats,
         }
