@@ -306,7 +306,8 @@ def start(
     if change is not None:
         change(front_end, organization)
     path = write_configuration(directory / "gatepost.toml", front_end, organization)
-    import_users(path, USERS + ([CAROL] if cyrus else []) if users is None else users, directory)
+    if users is None or users:  # with none, they are in another directory
+        import_users(path, USERS + ([CAROL] if cyrus else []) if users is None else users, directory)
     gatepost_command(path, "database", "list")  # makes each database active on its first copy
     endpoints = organization["servers"]["CAS-01"]["endpoints"]
     process = Gatepost("CAS-01", directory, path, {name: (address, e["port"]) for name, e in endpoints.items()})

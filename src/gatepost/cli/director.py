@@ -56,7 +56,7 @@ def move(user: str, host: str, with_database: bool, wait: bool, config: str) -> 
     """Move USER to HOST. A user goes where the database is, so the whole database moves, if you say so."""
     stores = open_stores(config)
     server = _host(stores, host)
-    found = stores.directory.find(stores.canonical(user))
+    found = stores.find_user(stores.canonical(user))
     if found is None:
         raise UnknownName(f"there is no user {user}")
     database = found.mailbox.database

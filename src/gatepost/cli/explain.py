@@ -121,7 +121,7 @@ def _mailbox(stores: Stores, recipient: str) -> Mailbox | None:
         name = canonical_login_name(recipient, stores.configuration.organization.default_domain)
     except BadLoginName:
         return None
-    found = stores.directory.find(name)
+    found = stores.find_user(name)
     return found.mailbox if found is not None else None
 
 
@@ -130,7 +130,7 @@ def _find(stores: Stores, user: str) -> User:
         name = canonical_login_name(user, stores.configuration.organization.default_domain)
     except BadLoginName as error:
         raise click.ClickException(f"{user}: no login name: {error}") from error
-    found = stores.directory.find(name)
+    found = stores.find_user(name)
     if found is None:
         raise click.ClickException(f"{name} is not in the directory")
     return found

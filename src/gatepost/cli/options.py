@@ -17,7 +17,7 @@ from gatepost.organization.names import BadLoginName, canonical_login_name
 if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
     from gatepost.activemanager.port import OwnedRegistry
     from gatepost.directory.editing import DirectoryEditor
-    from gatepost.directory.sqlite import SqliteDirectory
+    from gatepost.directory.port import User
 
 DEFAULT_CONFIGURATION = "/etc/gatepost/gatepost.toml"
 CONFIGURATION_VARIABLE = "GATEPOST_CONFIG"
@@ -48,12 +48,11 @@ class Stores:
 
     configuration: Configuration
 
-    @cached_property
-    def directory(self) -> SqliteDirectory:
-        """The directory for look-ups."""
-        from gatepost.directory.sqlite import SqliteDirectory
+    def find_user(self, canonical_name: str) -> User | None:
+        """The user of that name, address or alias, in whichever directory. Raises `DirectoryUnavailable`."""
+        from gatepost.directory.open import find_once
 
-        return SqliteDirectory(self.configuration.front_end.directory)
+        return find_once(self.configuration.front_end, canonical_name)
 
     @cached_property
     def registry(self) -> OwnedRegistry:
@@ -67,9 +66,16 @@ class Stores:
         return registry
 
     def editor(self) -> DirectoryEditor:
-        """The directory for changes; a context manager. Raises `DirectoryUnavailable`."""
+        """The embedded directory for changes; a context manager.
+
+        Raises `DirectoryUnavailable`, and `click.ClickException` where users are elsewhere.
+        """
         from gatepost.directory.editing import DirectoryEditor
 
+        front_end = self.configuration.front_end
+        if not front_end.uses_directory_file:
+            names = ", ".join(each.name for each in front_end.directories)
+            raise click.ClickException(f"users are kept in the directory {names}: add and change them there")
         return DirectoryEditor(self.configuration.front_end.directory)
 
     def canonical(self, name: str) -> str:

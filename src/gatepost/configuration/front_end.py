@@ -10,6 +10,7 @@ from pathlib import PurePath
 from cryptography.x509 import Certificate
 
 from gatepost.configuration.certificates import uncovered
+from gatepost.configuration.directories import build_directories
 from gatepost.configuration.document import Document
 from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
@@ -90,6 +91,7 @@ class FrontEndBuilder:
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
             transport=build_hub(self.document, table, self.files, server, self.organization),
+            directories=build_directories(self.document, table.directories, self.files, self.organization),
         )
 
     def _add(self, finding: Finding) -> None:

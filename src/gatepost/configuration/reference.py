@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gatepost.configuration import (
+    directory_schema,
     etcd_schema,
     hub_schema,
     manager_schema,
@@ -113,6 +114,10 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
+    ("[[front_end.directories]]", directory_schema.DirectoryTable),
+    ("[front_end.directories.ldap]", directory_schema.LdapTable),
+    ("[front_end.directories.sql]", directory_schema.SqlTable),
+    ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
     ("[front_end.manager.hooks]", manager_schema.HooksTable),
@@ -153,7 +158,12 @@ _PLAIN: dict[Any, str] = {
 def reference() -> str:
     """The whole page."""
     texts = (
-        _texts(schema) | _texts(manager_schema) | _texts(etcd_schema) | _texts(hub_schema) | _texts(transport_schema)
+        _texts(schema)
+        | _texts(manager_schema)
+        | _texts(etcd_schema)
+        | _texts(directory_schema)
+        | _texts(hub_schema)
+        | _texts(transport_schema)
     )
     texts |= {
         "LimitsTable": _texts(settings)["Limits"],

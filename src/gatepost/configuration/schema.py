@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from pydantic import Field, create_model
 
+from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.manager_schema import ManagerTable
@@ -171,6 +172,7 @@ class FrontEndTable(Table):
     manager: ManagerTable | None = None
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
+    directories: list[DirectoryTable] = []
 
 
 class OrganizationTable(Table):

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
+from gatepost.directory.settings import DirectorySettings
 from gatepost.organization.model import Network, Organization, Server
 from gatepost.wire.submission_front import EXTENSIONS
 
@@ -179,6 +180,13 @@ class FrontEnd:
     """With it the registry is in etcd instead of a file."""
     transport: HubSettings | None = None
     """None: this server transports no mail."""
+    directories: tuple[DirectorySettings, ...] = ()
+    """Where users are, in the order in which they are asked. None: in the file `directory`."""
+
+    @property
+    def uses_directory_file(self) -> bool:
+        """Whether users are in the embedded directory, alone or beside others."""
+        return not self.directories or any(each.is_file for each in self.directories)
 
 
 @dataclass(frozen=True)

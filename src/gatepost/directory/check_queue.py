@@ -70,6 +70,18 @@ class CheckQueue:
             self._waiting += 1
         return check.done
 
+    def put_elsewhere(self, client: str, start: Callable[[], asyncio.Future[bool]]) -> asyncio.Future[bool]:
+        """Have a check done that needs no thread of these, but counts for its client address. Raises `QueueFull`."""
+        owner = owner_of(client)
+        if self._closed:
+            raise QueueFull("no more password checks are taken")
+        if self._held.get(owner, 0) >= self._per_address:
+            raise QueueFull("too many password checks of this client address are waiting")
+        self._held[owner] = self._held.get(owner, 0) + 1
+        future = start()
+        future.add_done_callback(lambda _: self._release(owner))
+        return future
+
     def close(self) -> None:
         """Take no more checks and drop those that wait; those that run end in their threads."""
         self._closed = True

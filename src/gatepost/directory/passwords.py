@@ -100,6 +100,10 @@ def check(password_hash: str, tries: tuple[bytes, ...]) -> bool:
 
     Raises `CheckFailed` when it could not be judged, `BadPasswordHash` when the stored hash is not usable.
     """
+    if password_hash.startswith("{"):
+        from gatepost.directory import schemes  # its libraries are only for directories that store other hashes
+
+        return schemes.check(password_hash, tries)
     for attempt in tries:
         try:
             _HASHER.verify(password_hash, attempt)

@@ -10,9 +10,21 @@ from typing import Protocol as Port
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
+BY_DIRECTORY = "{DIRECTORY}"
+"""What `User.password_hash` begins with where the directory judges. What follows changes with the password; nothing
+follows where the directory does not tell of that."""
+
 
 class DirectoryUnavailable(ConnectionError):
     """The directory did not answer. A temporary fault: clients are never told that a password is wrong."""
+
+
+class NotAsked(DirectoryUnavailable):
+    """What is known here does not say; the directory is being asked. `Directory.ask(name)` waits for its answer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the directory is being asked for {name}")
+        self.name = name
 
 
 class TokenVerifierUnavailable(ConnectionError):
@@ -26,11 +38,26 @@ class User:
     name: str
     mailbox: Mailbox
     password_hash: str = field(default="", repr=False)
-    """Argon2id in PHC string form; empty: no password opens this account."""
+    """Argon2id in PHC string form, or another scheme that an engine lets through (`directory.schemes`). Empty: no
+    password opens this account. With `BY_DIRECTORY` at its beginning the directory judges passwords itself."""
     protocols: frozenset[Protocol] = frozenset(CLIENT_PROTOCOLS)
     disabled: bool = False
     login_at_server: str = ""
     """Empty: the canonical name."""
+    directory: str = field(default="", compare=False)
+    """Which of several directories has told of the user."""
+    reference: str = field(default="", repr=False, compare=False)
+    """What that directory knows the user by (LDAP: the distinguished name)."""
+
+    @property
+    def judged_by_directory(self) -> bool:
+        """Whether `Directory.opens` judges the user's passwords."""
+        return self.password_hash.startswith(BY_DIRECTORY)
+
+    @property
+    def tells_of_password(self) -> bool:
+        """Whether another password shows in `password_hash`, so that what was right before can be told to be void."""
+        return self.password_hash != BY_DIRECTORY
 
     @property
     def server_login(self) -> str:
@@ -38,15 +65,75 @@ class User:
         return self.login_at_server or self.name
 
 
-class Directory(Port):
-    """Look-ups. `find` is called on the event loop and must answer at once (a local file) or from a cache."""
+class Engine(Port):
+    """A directory elsewhere, as its engine asks it: every call is a question, nothing is kept. Bounded in time."""
 
-    def find(self, canonical_name: str) -> User | None:
+    async def find(self, canonical_name: str) -> User | None:
         """The user who has this name, address or alias. Raises `DirectoryUnavailable`."""
         ...
 
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
+        """Whether one of `tries` is the password of `user`, who came from `find`. Raises `DirectoryUnavailable`."""
+        ...
+
+    def on_invalid(self, callback: Callable[[str], None]) -> None:
+        """Have `callback` called on the event loop when the engine is told of a change: a name, empty for anything."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and threads."""
+        ...
+
+
+class Directory(Port):
+    """Look-ups, with what is remembered of them."""
+
+    def find(self, canonical_name: str) -> User | None:
+        """The user who has this name, address or alias, as far as that is known here: answers at once.
+
+        Raises `DirectoryUnavailable`; as `NotAsked` where the directory is elsewhere and is only now being asked.
+        """
+        ...
+
+    async def ask(self, canonical_name: str) -> User | None:
+        """As `find`, and waits for a directory that is elsewhere. Raises `DirectoryUnavailable`, never `NotAsked`."""
+        ...
+
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
+        """Whether one of `tries` is the password of `user`, whom this directory judges (`judged_by_directory`).
+
+        Raises `DirectoryUnavailable`.
+        """
+        ...
+
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called on the event loop after any change of the directory."""
+        """Have `callback` called on the event loop after any change of the directory that is noticed."""
+        ...
+
+
+class OwnedDirectory(Directory, Port):
+    """A directory with its life: who opens it closes it."""
+
+    @property
+    def available(self) -> bool:
+        """Whether it answered when it was asked last."""
+        ...
+
+    @property
+    def known_seconds(self) -> float:
+        """How long an answer may be taken from memory elsewhere; infinite where every change is told at once."""
+        ...
+
+    def start(self) -> None:
+        """Begin to notice changes. Faults are logged, not raised: it may come."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections. Nothing is asked afterwards."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Until everything is let go of, after `close`."""
         ...
 
 
@@ -82,3 +169,5 @@ class SignInResult:
     reason: str = ""
     proof: bytes = field(default=b"", repr=False, compare=False)
     """What a right password is remembered by (`SignInService.still_right`); empty where none was judged right."""
+    asking: bool = field(default=False, compare=False)
+    """`UNAVAILABLE` only because the directory is being asked: `SignInService.asked` waits for it."""

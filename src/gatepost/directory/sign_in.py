@@ -16,7 +16,6 @@ A master user's form (`user*master`) means nothing here: it is a name that nobod
 from __future__ import annotations
 
 import asyncio
-import hmac
 import os
 import time
 from collections.abc import Callable
@@ -39,14 +38,12 @@ from gatepost.directory.port import (
     Verdict,
 )
 from gatepost.directory.remembered import DIGEST_BYTES, Remembered
+from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, SignedInUsers, not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
 REMEMBERED_NAMES = 100_000
 """Login names as clients write them, only of those that have signed in."""
-
-REMEMBERED_USERS = 100_000
-"""Users of sessions as the directory last told them, for the time while it is down."""
 
 SUCCESS_SECONDS = 3600.0
 """A success is good for this long from its last use; then the password is checked by argon2 again.
@@ -58,11 +55,8 @@ password of each would otherwise be checked anew, 25 ms apiece, in the seconds t
 KNOWN_SECONDS = 300.0
 """A name's user is taken from memory for this long; then the directory is asked again, and the success renewed."""
 
-VOUCHED_SECONDS = 300.0
-"""What the directory said of a user whom a peer has signed in is good for this long."""
-
-OUTAGE_SECONDS = 3600.0
-"""While the directory is down an earlier success is good for this long (field case 115)."""
+UNTOLD_SECONDS = 300.0
+"""So long, from the check, where the directory judges and does not tell when a password changes."""
 
 CHECK_SECONDS = 30.0
 """Longest wait for one password check; in a full queue each takes its turn within seconds."""
@@ -72,8 +66,6 @@ TOKEN_SECONDS = 10.0
 
 MAX_ROUNDS = 4
 """How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
-
-_WRONG = Verdict.WRONG_CREDENTIALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +78,13 @@ class _Known:
     since: float
 
 
-class SignInService:
+class SignInService(SignedInUsers):
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
     more than `per_address` of a client address. A check of an address that has few may take the place of another's.
     `remembered`: what the workers of this front end have found right; None: this one knows its own only.
+    `known_seconds`: a name's user is taken from memory for no longer (`OwnedDirectory.known_seconds`).
     `dummy_hash`, `clock` (seconds, monotonic) and `threads` are for tests.
     """
 
@@ -107,23 +100,17 @@ class SignInService:
         dummy_hash: str = "",
         clock: Callable[[], float] = time.monotonic,
         threads: int = 0,
+        known_seconds: float = KNOWN_SECONDS,
     ) -> None:
-        self._directory = directory
-        self._default_domain = default_domain
+        super().__init__(directory, default_domain, clock)
         self._verifier = token_verifier
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
-        self._clock = clock
         self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
         self._remembered = remembered or Remembered()
         self._names: dict[str, _Known] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
-        self._users: dict[str, tuple[User, float]] = {}
-        self._vouched: dict[str, tuple[User, float]] = {}
-        """Users whom peers have signed in, since the directory's last change, and when it told of them."""
-        self.directory_changes = 0
-        """How often the directory has changed. While it has not, an answer of `user_of_session` still holds."""
+        self._known_seconds = min(KNOWN_SECONDS, known_seconds)
         self._log = structlog.get_logger("gatepost")
-        directory.on_change(self._directory_changed)
 
     @property
     def accepts_tokens(self) -> bool:
@@ -133,17 +120,6 @@ class SignInService:
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
         self._queue.close()
-
-    def look_up(self, name: str) -> User | None:
-        """The user who has this name, address or alias; None for nobody and for names that cannot exist.
-
-        For questions about somebody, never for signing in. Disabled users are found too: their mailboxes may be shared.
-        Raises `DirectoryUnavailable`.
-        """
-        try:
-            return self._directory.find(canonical_login_name(name, self._default_domain))
-        except BadLoginName:
-            return None
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         """The answer where it is known at once (the same name and password were right lately), else None."""
@@ -158,10 +134,10 @@ class SignInService:
         proof = digest.digest()
         now = self._clock()
         age = self._remembered.age(proof, now)
-        if age is None or age > SUCCESS_SECONDS or now - known.since > KNOWN_SECONDS:
+        if age is None or age > _good_for(known.user) or now - known.since > self._known_seconds:
             return None
         if protocol not in known.user.protocols:
-            return _not_allowed(known.user)
+            return not_allowed(known.user)
         signed_in = known.signed_in
         return signed_in if signed_in.proof == proof else replace(signed_in, proof=proof)
 
@@ -173,8 +149,9 @@ class SignInService:
         """
         if proof:
             with suppress(DirectoryUnavailable):
-                self._directory.find(name)
-                self._remembered.remember(proof, self._clock())
+                user = self._directory.find(name)
+                if user is None or user.tells_of_password:
+                    self._remembered.remember(proof, self._clock())
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
         """Judge a name and password. Never raises for what a client or the directory does.
@@ -193,9 +170,9 @@ class SignInService:
             return await self._refuse_after_work(client, tries[0], f"no possible name: {error}", len(tries))
         for _ in range(MAX_ROUNDS):
             try:
-                user = self._directory.find(canonical)
+                user = await self._directory.ask(canonical)
                 result = await self._judge(user, canonical, tries, protocol, client)
-                if self._directory.find(canonical) == user:
+                if await self._directory.ask(canonical) == user:
                     self._remember_name(name, result)
                     return result
             except DirectoryUnavailable as fault:
@@ -205,65 +182,25 @@ class SignInService:
     async def token(self, name: str, token: str, protocol: Protocol) -> SignInResult:
         """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for."""
         if self._verifier is None:
-            return SignInResult(_WRONG, reason="tokens are not accepted")
+            return SignInResult(WRONG, reason="tokens are not accepted")
         try:
             async with asyncio.timeout(TOKEN_SECONDS):
                 owner = await self._verifier.verify("", token)
             if owner is None:
-                return SignInResult(_WRONG, reason="the token is not valid")
-            user = self._directory.find(owner)
-            claimed = self._directory.find(canonical_login_name(name, self._default_domain)) if name else user
+                return SignInResult(WRONG, reason="the token is not valid")
+            user = await self._directory.ask(owner)
+            claimed = await self._directory.ask(canonical_login_name(name, self._default_domain)) if name else user
         except BadLoginName as error:
-            return SignInResult(_WRONG, reason=f"no possible name: {error}")
+            return SignInResult(WRONG, reason=f"no possible name: {error}")
         except TimeoutError:
             return SignInResult(Verdict.UNAVAILABLE, reason="the token verifier did not answer")
         except (DirectoryUnavailable, TokenVerifierUnavailable) as fault:
             return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
         if user is None or claimed is None or claimed.name != user.name:
-            return SignInResult(_WRONG, reason="the token speaks for another user or none")
+            return SignInResult(WRONG, reason="the token speaks for another user or none")
         if user.disabled:
-            return SignInResult(_WRONG, reason="disabled")
-        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
-
-    def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
-        """The user whom another front end has signed in as `name`, without a password (SPEC C11). Never raises.
-
-        `name` is canonical, as that front end's directory has it; what is an alias here would be another user there.
-        While the directory is down what it last said holds for `OUTAGE_SECONDS`.
-        """
-        user, told = self._vouched.get(name, (None, 0.0))
-        if user is None or self._clock() - told > VOUCHED_SECONDS:
-            try:
-                user = self._last_known(name)
-            except DirectoryUnavailable as fault:
-                return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
-            if user is None or user.name != name or user.disabled:
-                known = user is not None and user.name == name
-                return SignInResult(_WRONG, reason="disabled" if known else "unknown user")
-            self._vouched.pop(name, None)
-            if len(self._vouched) >= REMEMBERED_USERS:
-                del self._vouched[next(iter(self._vouched))]
-            self._vouched[name] = (user, self._clock())
-        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
-
-    def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
-        """The user `name` (canonical) of a sign-in that lasts, without a password. Never raises.
-
-        `generation` is `passwords.generation` of the stored hash, with `key`, when they signed in: another password
-        since then, or a disabled or deleted user, and it is `Verdict.WRONG_CREDENTIALS`. While the directory is down
-        what it last said holds for `OUTAGE_SECONDS`.
-        """
-        try:
-            user = self._last_known(name)
-        except DirectoryUnavailable as fault:
-            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
-        if user is None or user.name != name:
-            return SignInResult(_WRONG, reason="unknown user")
-        if user.disabled or not user.password_hash:
-            return SignInResult(_WRONG, reason="disabled" if user.disabled else "has no password")
-        if not hmac.compare_digest(generation, passwords.generation(user.password_hash, key)):
-            return SignInResult(_WRONG, reason="the password was changed")
-        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else _not_allowed(user)
+            return SignInResult(WRONG, reason="disabled")
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
 
     async def _judge(
         self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol, client: str
@@ -275,11 +212,11 @@ class SignInService:
             reason = "disabled" if user.disabled else "has no password"
             return await self._refuse_after_work(client, tries[0], reason, len(tries), canonical)
         proof = _with_password(self._digest_of(user.name, user.password_hash), tries[0])
-        refused = await self._check(client, proof, user.password_hash, tries)
+        refused = await self._check(client, proof, user.password_hash, tries, user)
         if refused is not None:
             return refused
         if protocol not in user.protocols:
-            return _not_allowed(user)
+            return not_allowed(user)
         return SignInResult(Verdict.SIGNED_IN, user, proof=proof)
 
     def _judge_by_memory(
@@ -290,7 +227,7 @@ class SignInService:
         if known is not None:
             age = self._remembered.age(_with_password(known.digest, password), self._clock())
             if age is not None and age <= OUTAGE_SECONDS:
-                return known.signed_in if protocol in known.user.protocols else _not_allowed(known.user)
+                return known.signed_in if protocol in known.user.protocols else not_allowed(known.user)
         return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
 
     async def _refuse_after_work(
@@ -299,22 +236,30 @@ class SignInService:
         """Wrong credentials, after as much work as a wrong password takes."""
         key = _with_password(self._digest_of(canonical, self._dummy_hash), password)
         refused = await self._check(client, key, self._dummy_hash, (password,) * times)
-        if refused is None or refused.verdict is _WRONG:
-            return SignInResult(_WRONG, reason=reason)
+        if refused is None or refused.verdict is WRONG:
+            return SignInResult(WRONG, reason=reason)
         return refused
 
     async def _check(
-        self, client: str, key: bytes, password_hash: str, tries: tuple[bytes, ...]
+        self, client: str, key: bytes, password_hash: str, tries: tuple[bytes, ...], user: User | None = None
     ) -> SignInResult | None:
-        """None when the password is right, else why not. Equal checks that run at the same time are one."""
+        """None when the password is right, else why not. Equal checks that run at the same time are one.
+
+        Raises `DirectoryUnavailable` where the directory judges and does not answer.
+        """
         age = self._remembered.age(key, self._clock())
-        if age is not None and age <= SUCCESS_SECONDS:
-            self._remembered.remember(key, self._clock())
+        if age is not None and age <= _good_for(user):
+            if user is None or user.tells_of_password:
+                self._remembered.remember(key, self._clock())
             return None
         future = self._running.get(key)
         if future is None:
             try:
-                future = self._start(client, key, password_hash, tries)
+                if user is not None and user.judged_by_directory:
+                    opens = partial(self._directory.opens, user, tries)
+                    future = self._start(key, self._queue.put_elsewhere(client, lambda: asyncio.ensure_future(opens())))
+                else:
+                    future = self._start(key, self._queue.put(client, partial(passwords.check, password_hash, tries)))
             except QueueFull as full:
                 return SignInResult(Verdict.BUSY, reason=str(full))
         await asyncio.wait([future], timeout=CHECK_SECONDS)  # neither cancels nor raises what the check raised
@@ -323,15 +268,15 @@ class SignInService:
         if future.cancelled():
             return SignInResult(Verdict.BUSY, reason="the password check gave way to one of another address")
         try:
-            return None if future.result() else SignInResult(_WRONG, reason="wrong password")
+            return None if future.result() else SignInResult(WRONG, reason="wrong password")
         except passwords.CheckFailed as error:
             return SignInResult(Verdict.UNAVAILABLE, reason=f"the password could not be checked: {error}")
         except passwords.BadPasswordHash as error:
             self._log.error("directory.bad_password_hash", reason=str(error))
-            return SignInResult(_WRONG, reason=str(error))
+            return SignInResult(WRONG, reason=str(error))
 
-    def _start(self, client: str, key: bytes, password_hash: str, tries: tuple[bytes, ...]) -> asyncio.Future[bool]:
-        future = self._running[key] = self._queue.put(client, partial(passwords.check, password_hash, tries))
+    def _start(self, key: bytes, future: asyncio.Future[bool]) -> asyncio.Future[bool]:
+        self._running[key] = future
 
         def done(ended: asyncio.Future[bool]) -> None:
             del self._running[key]
@@ -350,29 +295,9 @@ class SignInService:
         signed_in = result if result.verdict is Verdict.SIGNED_IN else SignInResult(Verdict.SIGNED_IN, user)
         self._names[name] = _Known(user, self._digest_of(user.name, user.password_hash), signed_in, self._clock())
 
-    def _last_known(self, name: str) -> User | None:
-        """The user of that name; while the directory is down, as it was last. Raises `DirectoryUnavailable`."""
-        try:
-            user = self._directory.find(name)
-        except DirectoryUnavailable:
-            last, told = self._users.get(name, (None, 0.0))
-            if last is None or self._clock() - told > OUTAGE_SECONDS:
-                raise
-            return last
-        self._remember_user(name, user)
-        return user
-
-    def _remember_user(self, name: str, user: User | None) -> None:
-        self._users.pop(name, None)
-        if user is not None:
-            if len(self._users) >= REMEMBERED_USERS:
-                del self._users[next(iter(self._users))]
-            self._users[name] = (user, self._clock())
-
     def _directory_changed(self) -> None:
-        self._vouched.clear()
+        super()._directory_changed()
         self._names.clear()
-        self.directory_changes += 1
 
     def _digest_of(self, name: str, password_hash: str) -> blake2b:
         """A keyed digest that has taken in whose password it is; each part is preceded by its length."""
@@ -388,5 +313,6 @@ def _with_password(digest: blake2b, password: bytes) -> bytes:
     return copy.digest()
 
 
-def _not_allowed(user: User) -> SignInResult:
-    return SignInResult(Verdict.PROTOCOL_NOT_ALLOWED, user, "the user may not use this protocol")
+def _good_for(user: User | None) -> float:
+    """How long a success is good from its last use; from its check, where a changed password does not show."""
+    return SUCCESS_SECONDS if user is None or user.tells_of_password else UNTOLD_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -115,6 +116,11 @@ class SqliteDirectory:
         """Whether the file could be read at the last look; True where nobody looks."""
         return self._watch is None or self._watch.fault is None
 
+    @property
+    def known_seconds(self) -> float:
+        """See `OwnedDirectory`: changes are told."""
+        return math.inf
+
     def start(self) -> None:
         """Begin to watch the file; needs the loop. A missing or broken file is logged, not raised: it may come."""
         if self._watch is None:
@@ -130,6 +136,9 @@ class SqliteDirectory:
         self._cache.clear()
         self._store.close()
 
+    async def wait_closed(self) -> None:
+        """See `OwnedDirectory`: closed is closed."""
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Have `callback` called on the event loop after any change of the directory."""
         self._callbacks.append(callback)
@@ -138,6 +147,14 @@ class SqliteDirectory:
         """The user who has this name, address or alias. Raises `DirectoryUnavailable`."""
         user = self._cache.get(canonical_name)
         return user if user is not None else self._read(canonical_name)
+
+    async def ask(self, canonical_name: str) -> User | None:
+        """As `find`: a file answers at once."""
+        return self.find(canonical_name)
+
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:  # noqa: ARG002
+        """See `Directory`: the file's hashes are checked elsewhere, so none of its users is asked of here."""
+        return False
 
     def _read(self, canonical_name: str) -> User | None:
         if self._watch is not None and self._watch.fault is not None:

@@ -17,9 +17,9 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.open import open_directory
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
-from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.sharedstate.port import SharedState
 from gatepost.sharedstate.sqlite import SqliteSharedState
 
@@ -81,7 +81,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     """
     loop = asyncio.get_running_loop()
     front_end, domain = configuration.front_end, configuration.organization.default_domain
-    directory = SqliteDirectory(front_end.directory, loop)
+    directory = open_directory(front_end, loop)
     directory.start()
     registry = watch_registry(front_end, loop)
     registry.start()
@@ -98,6 +98,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         per_address=front_end.limits.password_checks_per_address,
         token_verifier=verifier,
         remembered=Remembered.inherited(os.environ),
+        known_seconds=directory.known_seconds,
     )
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)

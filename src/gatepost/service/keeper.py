@@ -65,6 +65,7 @@ TRANSPORT = Kept(
     lambda c: (
         c.front_end.user,
         c.front_end.directory,
+        c.front_end.directories,
         c.front_end.registry,
         c.front_end.etcd,
         c.front_end.transport.spool if c.front_end.transport is not None else "",

@@ -42,7 +42,8 @@ def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
         for path in _paths(front_end):
             _logged(log, front_end, partial(_give, path, account))
     with privileges.acting_as(account) if account else nullcontext():
-        _logged(log, front_end, lambda: DirectoryEditor(front_end.directory).close())
+        if front_end.uses_directory_file:
+            _logged(log, front_end, lambda: DirectoryEditor(front_end.directory).close())
         if front_end.shared_state:
             _logged(log, front_end, lambda: shared_state.prepare(front_end.shared_state))
         _logged(log, front_end, lambda: _seed(configuration, log))
@@ -85,7 +86,8 @@ def _seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
 
 def _paths(front_end: FrontEnd) -> list[str]:
     """The files of the stores."""
-    return [path for path in (front_end.registry, front_end.directory, front_end.shared_state) if path]
+    directory = front_end.directory if front_end.uses_directory_file else ""
+    return [path for path in (front_end.registry, directory, front_end.shared_state) if path]
 
 
 def _give(path: str, account: privileges.Account) -> None:

@@ -389,6 +389,7 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
         return (
             front.user,
             front.directory,
+            front.directories,
             front.registry,
             front.etcd,
             front.token,

@@ -21,6 +21,7 @@ import uvloop
 
 from gatepost.access import tasks
 from gatepost.activemanager.open import load_engine
+from gatepost.directory.open import load_directories
 from gatepost.service import logs, privileges
 from gatepost.service.child import Beginning, FaultLog, receive_start, run_child, take_log
 from gatepost.service.control import (
@@ -145,6 +146,7 @@ def _bootstrap(control: socket.socket) -> None:
         importlib.import_module(module)
     beginning = receive_start(control)
     load_engine(beginning.configuration.front_end)
+    load_directories(beginning.configuration.front_end)
     privileges.no_new_privileges()
     if beginning.start.user:
         privileges.become(privileges.account(beginning.start.user))

@@ -156,7 +156,11 @@ class Session:
 
     @contextmanager
     def directory(self) -> Iterator[DirectoryEditor]:
-        """The directory of users. What it refuses is a `ShellError`."""
+        """The embedded directory of users. What it refuses is a `ShellError`, and that users are elsewhere."""
+        front_end = self.configuration.front_end
+        if not front_end.uses_directory_file:
+            names = ", ".join(each.name for each in front_end.directories)
+            raise ShellError(f"users are kept in the directory {names}: add and change them there")
         try:
             with DirectoryEditor(self.configuration.front_end.directory) as editor:
                 yield editor

@@ -83,6 +83,10 @@ class Categorizer:
         """Whether somebody has the address. Raises `DirectoryUnavailable`."""
         return self._recipients.find(address) is not None
 
+    async def ask(self, name: str) -> None:
+        """Wait until a name of the directory (`NotAsked`) is known, or cannot be. Never raises."""
+        await self._recipients.ask(name)
+
     def place(
         self,
         number: int,

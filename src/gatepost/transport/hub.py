@@ -25,8 +25,9 @@ from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.open import open_directory
+from gatepost.directory.port import OwnedDirectory
 from gatepost.directory.sign_in import SignInService
-from gatepost.directory.sqlite import SqliteDirectory
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
@@ -94,7 +95,7 @@ async def open_hub(
         quarantined=found.quarantined,
         suspects=found.suspects,
     )
-    directory = SqliteDirectory(front_end.directory, loop)
+    directory = open_directory(front_end, loop)
     directory.start()
     registry = watch_registry(front_end, loop)
     registry.start()
@@ -111,7 +112,7 @@ class Hub:
         self,
         configuration: Configuration,
         spool: DiskSpool,
-        directory: SqliteDirectory,
+        directory: OwnedDirectory,
         registry: OwnedRegistryWatch,
         log: FilteringBoundLogger,
         clock: Callable[[], float] = time.time,
@@ -130,6 +131,7 @@ class Hub:
             configuration.organization.default_domain,
             waiting_limit=front_end.limits.password_checks,
             per_address=front_end.limits.password_checks_per_address,
+            known_seconds=directory.known_seconds,
         )
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization.default_domain)
@@ -241,6 +243,7 @@ class Hub:
         self._sign_in.close()
         self._registry.close()
         self._directory.close()
+        await self._directory.wait_closed()
         self._remembered.keep_unhealthy()
         await self._settler.flush()
         await self._spool.close()

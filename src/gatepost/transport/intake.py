@@ -10,7 +10,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.balancing.back_pressure import SUBMISSION_QUEUE, BackPressure, Pressure
-from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.port import DirectoryUnavailable, NotAsked
 from gatepost.organization.transport import DomainKind
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
@@ -18,6 +18,7 @@ from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_events import Asking
 
 FULL = Reply(452, "Insufficient system resources", "4.3.1")
 NOT_KEPT = Reply(451, "The message could not be kept, try again later", "4.3.0")
@@ -149,14 +150,20 @@ class Intake:
         """See `ports.Intake`."""
         return self._categorizer.domain_kind(address) is not None
 
-    def recipient(self, envelope: Envelope, address: str) -> Reply | None:  # noqa: ARG002 - whoever sends
+    def recipient(self, envelope: Envelope, address: str) -> Reply | Asking | None:  # noqa: ARG002 - whoever sends
         """See `ports.Intake`: in an authoritative domain only mailboxes that are there."""
         if self._categorizer.domain_kind(address) is not DomainKind.AUTHORITATIVE:
             return None
         try:
             return None if self._categorizer.knows(address) else UNKNOWN
+        except NotAsked as unknown:
+            return Asking(unknown.name)
         except DirectoryUnavailable:
             return NOT_NOW
+
+    async def ask(self, name: str) -> None:
+        """See `ports.Intake`."""
+        await self._categorizer.ask(name)
 
     def writer(self, size: int | None, envelope: Envelope) -> MessageWriter:
         """See `ports.Intake`."""

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from gatepost.balancing.back_pressure import BackPressure, Pressure
 from gatepost.transport.message import Envelope
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_events import Asking
 
 
 class SpoolFull(Exception):
@@ -116,8 +117,11 @@ class Intake(Protocol[Writer]):
     def sender(self, envelope: Envelope) -> Reply | None:
         """Called at MAIL, with no recipients yet; a reply refuses."""
 
-    def recipient(self, envelope: Envelope, address: str) -> Reply | None:
-        """Called at each RCPT that the connector's permissions let through; a reply refuses."""
+    def recipient(self, envelope: Envelope, address: str) -> Reply | Asking | None:
+        """Called at each RCPT that the connector's permissions let through; a reply refuses, `Asking` waits."""
+
+    async def ask(self, name: str) -> None:
+        """Wait until what `recipient` asks for is known, or cannot be. Never raises."""
 
     def is_ours(self, address: str) -> bool:
         """Whether the address is in an accepted domain, so that strangers may send to it."""

@@ -199,12 +199,12 @@ class Reaching:
 
     # What senders ask
 
-    def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
+    async def fill_in(self, envelope: Envelope, places: tuple[int, ...]) -> None:
         """The addresses by which a mailbox server knows the recipients."""
         for place in places:
             recipient = envelope.recipients[place]
             try:
-                found = self._recipients.find(recipient.address)
+                found = await self._recipients.find_by_asking(recipient.address)
             except DirectoryUnavailable:
                 found = None
             recipient.deliver_to = found.deliver_to if found is not None else ""
@@ -259,7 +259,7 @@ class MailSender:
     async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
-            self._reaching.fill_in(envelope, places)
+            await self._reaching.fill_in(envelope, places)
         self._messages += 1
         recipients = [envelope.recipients[place] for place in places]
         before = return_path_field(envelope.sender) if self._returns else b""

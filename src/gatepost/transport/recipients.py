@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from gatepost.directory.port import Directory
+from gatepost.directory.port import Directory, DirectoryUnavailable, NotAsked
 from gatepost.organization.names import BadLoginName, canonical_login_name
 from gatepost.routing.decision import Mailbox
 
 DELIMITER = "+"
 """Parts an address's detail from its mailbox (RFC 5233): `alice+lists@contoso.com` is Alice's."""
+
+ROUNDS = 4
+"""An address is asked for with its detail and without, in each of several directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,10 @@ class Recipients:
         """The domain of `Postmaster` alone (RFC 5321, section 4.5.1)."""
 
     def find(self, address: str) -> FoundMailbox | None:
-        """The mailbox of an envelope address; None when nobody has it. Raises `DirectoryUnavailable`."""
+        """The mailbox of an envelope address; None when nobody has it.
+
+        Raises `DirectoryUnavailable`; `NotAsked` where the directory is elsewhere and must be asked first (`ask`).
+        """
         found = self._find(address)
         if found is not None:
             return found
@@ -42,6 +49,20 @@ class Recipients:
             return None
         local, at, domain = found.deliver_to.rpartition("@")
         return FoundMailbox(found.mailbox, f"{local}{DELIMITER}{detail}{at}{domain}" if at else found.deliver_to)
+
+    async def find_by_asking(self, address: str) -> FoundMailbox | None:
+        """As `find`, and waits for a directory that is elsewhere. Raises `DirectoryUnavailable`."""
+        for _ in range(ROUNDS):
+            try:
+                return self.find(address)
+            except NotAsked as unknown:
+                await self._directory.ask(unknown.name)
+        return self.find(address)
+
+    async def ask(self, name: str) -> None:
+        """Wait until the directory has told of `name`, or cannot. Never raises."""
+        with suppress(DirectoryUnavailable):
+            await self._directory.ask(name)
 
     def _find(self, address: str) -> FoundMailbox | None:
         if "@" not in address and address.casefold() != "postmaster":

@@ -3,7 +3,7 @@
     GREETING ──greet()──► COMMAND ◄──► SASL            COMMAND ──DATA──► DATA ──end──► PARKED ──stored()──► COMMAND
                            │   ▲                               ──BDAT──► CHUNK ─LAST─►   "
                            ▼   │
-              PARKED (Store, SignIn, Wait, StartTls, Impersonate) ──► CLOSED
+              PARKED (Store, SignIn, Wait, LookUp, StartTls, Impersonate) ──► CLOSED
 
 Bytes in, events and bytes out; whatever is decided outside is asked of a `Judge`, at once. A line that ends in LF
 alone, or has a CR within, ends the session, and nothing after it is looked at: no two servers can see different
@@ -109,6 +109,16 @@ class SmtpServer(SmtpServerMail):
     def waited(self) -> list[ServerEvent]:
         """The time of `Wait` is over."""
         return [] if self._state is State.CLOSED else self._go_on(self._after_wait)
+
+    def looked_up(self) -> list[ServerEvent]:
+        """What `LookUp` asks for is known, or cannot be known now."""
+        command = self._asked_recipient
+        if self._state is State.CLOSED or command is None:
+            return []
+        self._asked_recipient = None
+        self._state = State.COMMAND
+        self._judge_recipient(command)
+        return self._flush() if self._events else self._go_on(b"")
 
     def tls_started(self, *, server: str = "", partner: bool = False) -> list[ServerEvent]:
         """The handshake is done; all that the client said before is forgotten (RFC 3207, section 4.2)."""

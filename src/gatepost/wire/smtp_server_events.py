@@ -1,7 +1,7 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
 Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
-`StartTls`, `Wait` and `Impersonate` the session is parked: what comes in is only kept.
+`StartTls`, `Wait`, `LookUp` and `Impersonate` the session is parked: what comes in is only kept.
 """
 
 from __future__ import annotations
@@ -32,6 +32,21 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """The recipient must be asked for elsewhere (`Asking`): when that was done call `looked_up()`."""
+
+    name: str
+    """What to ask for, as the judge said it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whether the recipient is known is not known here; `name` must be asked for, then it is judged again."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientClaim:
     """Who the client is, as a listed peer says by XCLIENT. Empty or 0: nothing was said of it."""
 
@@ -53,7 +68,7 @@ class Impersonate:
     rest: bytes = b""
 
 
-ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | Impersonate
+ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate
 
 
 class Judge(Protocol):
@@ -68,8 +83,8 @@ class Judge(Protocol):
     def is_ours(self, address: str) -> bool:
         """Whether the recipient is one of the organization, so that everybody may send to it."""
 
-    def recipient(self, command: RcptCommand) -> Reply | None:
-        """Called at each RCPT that permissions and limits let through."""
+    def recipient(self, command: RcptCommand) -> Reply | Asking | None:
+        """Called at each RCPT that permissions and limits let through; once more after each `Asking`."""
 
     def content_begins(self) -> Reply | None:
         """Called at DATA or the first BDAT."""

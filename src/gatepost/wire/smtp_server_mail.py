@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.smtp_command import BadCommand, parse_mail, parse_rcpt
+from gatepost.wire.smtp_command import BadCommand, RcptCommand, parse_mail, parse_rcpt
 from gatepost.wire.smtp_server_content import ChunkContent, Content, DataContent
 from gatepost.wire.smtp_server_core import SmtpServerCore, State
-from gatepost.wire.smtp_server_events import Store
+from gatepost.wire.smtp_server_events import Asking, LookUp, Store
 from gatepost.wire.smtp_server_rights import takes_passwords
 
 MAX_CHUNK_DIGITS = 20
@@ -19,6 +19,8 @@ class SmtpServerMail(SmtpServerCore):
     _chunk_last = False
     _chunk_refusal = b""
     """Why the chunk under way is swallowed."""
+    _asked_recipient: RcptCommand | None = None
+    """The recipient of RCPT that is being looked up."""
 
     def mail(self, argument: bytes) -> None:
         """MAIL."""
@@ -79,7 +81,14 @@ class SmtpServerMail(SmtpServerCore):
             self._refused_recipients += 1
             self._slow(replies.NO_RELAY)
             return
+        self._judge_recipient(command)
+
+    def _judge_recipient(self, command: RcptCommand) -> None:
         refused = self._judge.recipient(command)
+        if isinstance(refused, Asking):
+            self._asked_recipient = command
+            self._park(LookUp(refused.name))
+            return
         if refused is None:
             self._recipients += 1
             self._out.append(replies.RECIPIENT_OK)

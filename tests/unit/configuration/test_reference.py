@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from gatepost.configuration import hub_schema, manager_schema, schema
+from gatepost.configuration import directory_schema, hub_schema, manager_schema, schema
 from gatepost.configuration.reference import SECTIONS, reference
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import Table
@@ -65,7 +65,12 @@ def test_every_key_has_its_effect_and_example() -> None:
 def test_every_table_has_a_section() -> None:
     """None is forgotten when the schema grows."""
     files = {Table, schema.OrganizationFile, schema.FrontEndFile, schema.WholeFile}
-    named = (*vars(schema).values(), *vars(manager_schema).values(), *vars(hub_schema).values())
+    named = (
+        *vars(schema).values(),
+        *vars(manager_schema).values(),
+        *vars(hub_schema).values(),
+        *vars(directory_schema).values(),
+    )
     tables = {value for value in named if isinstance(value, type) and issubclass(value, Table)} - files
     documented: set[type[BaseModel]] = {table for _, table in SECTIONS}
     assert tables == documented

@@ -14,7 +14,7 @@ from typing import Any
 import argon2
 import pytest
 
-from gatepost.directory import passwords, sign_in
+from gatepost.directory import passwords, sign_in, signed_in
 from gatepost.directory.port import DirectoryUnavailable, TokenVerifierUnavailable, User, Verdict
 from gatepost.directory.remembered import Remembered, make_memory
 from gatepost.directory.sign_in import SignInService
@@ -35,6 +35,12 @@ class FakeDirectory:
         self.users = {user.name: user for user in (ANNA, OTTO, GONE, NONE)} | {"sales@contoso.com": ANNA}
         self.down = False
         self.callbacks: list[Callable[[], None]] = []
+
+    async def ask(self, canonical_name: str) -> User | None:
+        return self.find(canonical_name)
+
+    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
+        raise AssertionError("no user here is judged by the directory")
 
     def find(self, canonical_name: str) -> User | None:
         if self.down:
@@ -378,7 +384,7 @@ async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
     proof = (await service.password("anna", "apple", IMAP, CLIENT)).proof
     await service.password("otto", "apple", POP3, CLIENT)
     directory.down = True
-    clock[0] += sign_in.OUTAGE_SECONDS
+    clock[0] += signed_in.OUTAGE_SECONDS
     assert service.password_now("anna", "apple", IMAP) is None
     assert (await service.password("anna", "apple", IMAP, CLIENT)).user == ANNA
     assert (await service.password("otto", "apple", IMAP, CLIENT)).verdict is Verdict.PROTOCOL_NOT_ALLOWED
@@ -523,10 +529,10 @@ def test_a_peers_user_is_known_while_the_directory_is_down(
     """If seen before, for an hour; for others the fault is temporary."""
     service.user_by_name("anna@contoso.com", IMAP)
     directory.down = True
-    for seconds in (0.0, sign_in.VOUCHED_SECONDS + 1, sign_in.OUTAGE_SECONDS - 1):
+    for seconds in (0.0, signed_in.VOUCHED_SECONDS + 1, signed_in.OUTAGE_SECONDS - 1):
         clock[0] = 1000.0 + seconds
         assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
-    clock[0] += sign_in.SUCCESS_SECONDS + sign_in.OUTAGE_SECONDS
+    clock[0] += sign_in.SUCCESS_SECONDS + signed_in.OUTAGE_SECONDS
     assert service.user_by_name("anna@contoso.com", IMAP).verdict is Verdict.UNAVAILABLE
     assert service.user_by_name("otto@contoso.com", POP3).verdict is Verdict.UNAVAILABLE
 

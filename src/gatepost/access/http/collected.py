@@ -134,3 +134,23 @@ class Collected:
 
     def client_slow(self, *, slow: bool) -> None:
         """Nothing is on its way to the client."""
+
+
+class Held(Collected):
+    """Stands for a request whose body is here and whose answer is being worked out. `over`: the client has gone."""
+
+    __slots__ = ()
+
+    takes_body = False
+
+    def __init__(self, leg: HttpClientLeg, user_name: str = "") -> None:
+        super().__init__(leg, 0, _nothing, user_name)
+        leg.exchange = self
+
+    def expired(self) -> None:
+        """No answer in time."""
+        self.fail(503, "no answer in time", close=True)
+
+
+def _nothing(body: bytes) -> None:
+    """A body that nobody wants."""

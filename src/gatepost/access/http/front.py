@@ -128,12 +128,32 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
         if signed is None:
             return False
     exchange = leg.exchange = Exchange(leg, asked)
-    if signed.identity is not None:
+    if signed.result.asking:
+        tasks.start(_by_cookie_later(exchange, signed.session.user), f"{leg.session} look-up")
+    elif signed.identity is not None:
         exchange.add_fields(forms.renewal(signed, asked.query, now))
         onward.go(exchange, signed.identity)
     else:
         _judged(exchange, signed.result, leg.door.loop.time(), "")
     return True
+
+
+async def _by_cookie_later(exchange: Exchange, name: str) -> None:
+    """The directory is elsewhere and did not yet tell of the user: once it has, judge the request from the start."""
+    leg, asked = exchange.leg, exchange.asked
+    await leg.door.sign_in.asked(name)
+    if exchange.over:
+        return
+    value = leg.own_cookies.get(SIGN_IN, b"")
+    signed = leg.signed = leg.door.forms.identity(leg, value)
+    if signed is not None and signed.identity is not None:
+        exchange.add_fields(leg.door.forms.renewal(signed, asked.query, leg.door.forms.clock()))
+        onward.go(exchange, signed.identity)
+    elif signed is not None:
+        _judged(exchange, signed.result, leg.door.loop.time(), "")
+    else:
+        exchange.over, leg.exchange = True, None
+        _identify(leg, asked)
 
 
 def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:

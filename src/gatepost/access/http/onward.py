@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access.http.collected import Collected
-from gatepost.access.http.other_mailbox import mailbox_for
+from gatepost.access.http.other_mailbox import with_mailbox
 from gatepost.organization.model import PathClass
 from gatepost.wire.ews import MAX_BODY, availability_target, may_be_availability
 from gatepost.wire.http_fields import passed_value
@@ -31,7 +31,8 @@ def go(exchange: Exchange, identity: Identity) -> None:
     asked = exchange.asked
     if asked.kind is PathClass.INTERACTIVE:
         if "@" in asked.route and (address := explicit_logon(asked.route)) is not None:
-            exchange.mailbox = mailbox_for(leg.door, user, address)
+            with_mailbox(exchange, user, address, exchange.enter)
+            return
     elif asked.kind is PathClass.API and not _is_plain(exchange, asked):
         return
     exchange.enter()
@@ -48,7 +49,8 @@ def _is_plain(exchange: Exchange, asked: Asked) -> bool:
         if (anchor := passed_value(passed, b"x-anchormailbox")) is not None:
             address = anchor_mailbox(anchor)
             if address is not None:
-                exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
+                with_mailbox(exchange, exchange.identity.user, address, exchange.enter)
+                return False
     elif leg.door.autodiscover.is_ours(exchange.identity.user, asked.route):
         exchange.over = True
         leg.door.autodiscover.collect(leg, exchange.identity.user, asked.route, asked.query)
@@ -74,5 +76,6 @@ def _availability(exchange: Exchange, body: bytes) -> None:
     exchange.collected = body
     address = availability_target(body)
     if address is not None:
-        exchange.mailbox = mailbox_for(leg.door, exchange.identity.user, address)
-    exchange.enter()
+        with_mailbox(exchange, exchange.identity.user, address, exchange.enter)
+    else:
+        exchange.enter()

@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gatepost.access import tasks
 from gatepost.access.busy_log import BusyLog
+from gatepost.access.http import onward
 from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.connection import Phase
+from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.identity import Identity, Way
 from gatepost.access.http.peer_leg import PeerLeg
 from gatepost.access.tls import PEER_ALPN
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.port import Verdict
+from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import Protocol
 from gatepost.peers.assertion import MAX_HOPS, AssertionRefused, AssertionSigner, AssertionVerifier, Claims, Client
 from gatepost.peers.identity import PeerRefused, PeerTrust
@@ -83,7 +86,8 @@ class PeerEntrance:
     # --- requests that come
 
     def begin(self, leg: PeerLeg) -> Identity | None:
-        """Whose the request is that `leg.reader` holds; None: it is answered already.
+        """Whose the request is that `leg.reader` holds; None: it is answered already, or
+        will be when the directory has told of them.
 
         Afterwards `leg.address` and `leg.forwarded` are the client's, and the request's id is the first front end's.
         """
@@ -127,6 +131,26 @@ class PeerEntrance:
 
     def _user(self, leg: PeerLeg, claims: Claims) -> Identity | None:
         result = self._door.sign_in.user_by_name(claims.user, Protocol.HTTPS)
+        if result.asking:
+            assert leg.asked is not None  # what it asks for was read before who it is
+            exchange = leg.exchange = Exchange(leg, leg.asked)
+            tasks.start(self._user_later(exchange, leg, claims), f"{leg.session} look-up")
+            return None
+        return self._judged(leg, claims, result)
+
+    async def _user_later(self, exchange: Exchange, leg: PeerLeg, claims: Claims) -> None:
+        """The directory is elsewhere and did not yet tell of the user."""
+        await self._door.sign_in.asked(claims.user)
+        if exchange.over:
+            return
+        result = self._door.sign_in.user_by_name(claims.user, Protocol.HTTPS)
+        exchange.over, leg.exchange = True, None
+        identity = self._judged(leg, claims, result)
+        if identity is not None:
+            again = leg.exchange = Exchange(leg, exchange.asked)
+            onward.go(again, identity)
+
+    def _judged(self, leg: PeerLeg, claims: Claims, result: SignInResult) -> Identity | None:
         if result.verdict is Verdict.SIGNED_IN and result.user is not None:
             return Identity(result.user, Way.PEER, via=claims.via)
         temporary = result.verdict is Verdict.UNAVAILABLE

@@ -18,7 +18,7 @@ from gatepost.transport.receive.tls import Shows
 from gatepost.transport.receive.trace import tls_word
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Credentials, Refusal, Send, SignIn, StartTls
-from gatepost.wire.smtp_server_events import Impersonate, ServerEvent, Store, Wait
+from gatepost.wire.smtp_server_events import Impersonate, LookUp, ServerEvent, Store, Wait
 
 _REFUSALS = {
     Verdict.UNAVAILABLE: Refusal.UNAVAILABLE,
@@ -40,6 +40,9 @@ class ReceiveConnection(ReceiveLeg):
             elif type(event) is Wait:
                 self.phase = Phase.PARKED
                 self._timer = self._service.loop.call_later(event.seconds, self._waited)
+            elif type(event) is LookUp:
+                self.phase = Phase.PARKED
+                tasks.start(self._look_up(event.name), "look up a recipient")
             elif type(event) is SignIn:
                 self._check(event.credentials)
             elif type(event) is StartTls:
@@ -98,6 +101,13 @@ class ReceiveConnection(ReceiveLeg):
         self._timer = None
         if self.session is not None:
             self._answer(self.session.waited())
+
+    async def _look_up(self, name: str) -> None:
+        try:
+            await self._service.intake.ask(name)
+        finally:
+            if self.session is not None and self.phase is Phase.PARKED:
+                self._answer(self.session.looked_up())
 
     # --- who it is
 

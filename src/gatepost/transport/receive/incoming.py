@@ -11,6 +11,7 @@ from gatepost.transport.message import Envelope, Recipient, Source
 from gatepost.transport.ports import BodyWriter, Intake, SpoolFull
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_events import Asking
 
 NO_RESOURCES = Reply(452, "Insufficient system resources", "4.3.1")
 NOT_KEPT = Reply(451, "The message could not be kept, try again later", "4.3.0")
@@ -73,7 +74,7 @@ class Incoming:
         """See `Judge`. `postmaster` alone is always ours (RFC 5321, section 4.5.1)."""
         return address.lower() == "postmaster" or self._intake.is_ours(address)
 
-    def recipient(self, command: RcptCommand) -> Reply | None:
+    def recipient(self, command: RcptCommand) -> Reply | Asking | None:
         """See `Judge`. One that is named twice gets the message once."""
         envelope = self.envelope
         assert envelope is not None

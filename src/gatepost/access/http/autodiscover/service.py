@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from gatepost.access import tasks
 from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.autodiscover import documents
 from gatepost.access.http.autodiscover.documents import Account
 from gatepost.access.http.autodiscover.urls import Service, Urls, elsewhere, own_answer, urls_for
-from gatepost.access.http.collected import Collected
+from gatepost.access.http.collected import Collected, Held
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.port import DirectoryUnavailable, User
+from gatepost.directory.port import DirectoryUnavailable, NotAsked, User
 from gatepost.organization.model import Server, Site
 from gatepost.routing.outcome import Mailbox
 from gatepost.wire.autodiscover import MAX_BODY, PlainRequest, Schema, read_plain, read_settings
@@ -110,9 +111,19 @@ class Autodiscover:
                 leg.answer(405, fields=b"Allow: POST\r\n" if path == SOAP else b"Allow: GET, HEAD, POST\r\n")
             elif not self.public(leg, route, query):
                 leg.answer(404)
+        except NotAsked as unknown:
+            held = Held(leg, user.name)
+            tasks.start(self._answer_later(held, unknown.name, user, route, query, body), f"{leg.session} look-up")
         except DirectoryUnavailable as fault:
             leg.door.refused(leg, 503, str(fault))
             leg.answer(503, fields=RETRY_AFTER)
+
+    async def _answer_later(self, held: Held, name: str, user: User, route: str, query: bytes, body: bytes) -> None:
+        """The directory is elsewhere and did not yet tell of a mailbox that is asked about."""
+        await self._door.sign_in.asked(name)
+        if not held.over:
+            held.leg.exchange = None
+            self.answer(held.leg, user, route, query, body)
 
     # --- the forms
 

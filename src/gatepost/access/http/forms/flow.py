@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, quote
 
 from gatepost.access import tasks
 from gatepost.access.http.answers import challenge
-from gatepost.access.http.collected import Collected
+from gatepost.access.http.collected import Collected, Held
 from gatepost.access.http.forms import pages, signing_in
 from gatepost.access.http.forms.form import (
     MAX_DESTINATION,
@@ -153,7 +153,7 @@ class FormsFlow:
     def _sign_out(self, leg: HttpClientLeg, home: str, value: bytes) -> None:
         now = self.clock()
         session = self.sessions.read(value, now) if value else None
-        held = signing_in.Held(leg, session.user if session is not None else "")
+        held = Held(leg, session.user if session is not None else "")
         if session is not None:
             self._sign_outs.add(session.id.hex(), self.sessions.forgotten_at(session, now), now)
             self.door.log.info("forms.signed_out", session=leg.session, client=leg.address[0], user=session.user)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
 from gatepost.access.http.answers import RETRY_AFTER
-from gatepost.access.http.collected import Collected
+from gatepost.access.http.collected import Collected, Held
 from gatepost.access.http.forms import pages
 from gatepost.access.http.forms.form import MAX_FORM, SentForm, home_of, read_form, same_origin
 from gatepost.access.http.forms.pages import Reason
@@ -24,26 +24,6 @@ from gatepost.wire.http_fields import passed_value
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
     from gatepost.access.http.forms.flow import FormsFlow
-
-
-class Held(Collected):
-    """Stands for a request whose body is here and whose answer is being worked out. `over`: the client has gone."""
-
-    __slots__ = ()
-
-    takes_body = False
-
-    def __init__(self, leg: HttpClientLeg, user_name: str = "") -> None:
-        super().__init__(leg, 0, _nothing, user_name)
-        leg.exchange = self
-
-    def expired(self) -> None:
-        """No answer in time."""
-        self.fail(503, "no answer in time", close=True)
-
-
-def _nothing(body: bytes) -> None:
-    """A body that nobody wants."""
 
 
 def take(flow: FormsFlow, leg: HttpClientLeg, directory: VirtualDirectory) -> None:

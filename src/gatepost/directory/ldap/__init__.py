@@ -1,0 +1,1 @@
+"""Users in an LDAP directory: Active Directory, OpenLDAP and others."""

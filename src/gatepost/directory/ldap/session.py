@@ -1,0 +1,182 @@
+"""One connection to an LDAP server, by python-ldap (OpenLDAP's library). Everything here blocks, in threads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from contextlib import suppress
+from functools import lru_cache
+
+os.environ.setdefault("LDAPNOINIT", "1")  # what /etc/ldap/ldap.conf and ~/.ldaprc say is for others' programs
+
+import ldap
+from ldap.ldapobject import SimpleLDAPObject
+
+from gatepost.directory.ldap.entries import Entry
+from gatepost.directory.pool import Broken
+from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.settings import LdapServer
+
+MAX_ENTRIES = 4
+"""A name is one user's: of more entries than this none is looked at."""
+_SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+_LOST = (
+    ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.DECODING_ERROR, ldap.LOCAL_ERROR, ldap.BUSY,
+    ldap.UNAVAILABLE, ldap.TIMELIMIT_EXCEEDED,
+)  # fmt: skip
+"""The connection is of no use any more, or another server may have time."""
+_REFUSED = {
+    "525": "no such account", "52e": "wrong password", "530": "not at this time", "531": "not from this machine",
+    "532": "the password has expired", "533": "disabled", "701": "the account has expired",
+    "773": "the password must be changed", "775": "locked out",
+}  # fmt: skip
+"""What Active Directory says behind `data` when a bind is refused."""
+
+
+class Referred(Exception):
+    """The server does not have what was asked for and names another one."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+
+class LdapSession:
+    """A connection; `bind` says whose."""
+
+    def __init__(self, server: LdapServer) -> None:
+        """Connects. Raises `Broken`."""
+        self._server = server
+        self._socket: socket.socket | None = None
+        try:
+            self._ldap = self._open()
+        except ldap.LDAPError as fault:
+            raise Broken(f"cannot connect: {describe(fault)}") from fault
+
+    def _open(self) -> SimpleLDAPObject:
+        server = self._server
+        found = ldap.initialize(server.url, bytes_strictness="silent")
+        found.set_option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
+        found.set_option(ldap.OPT_REFERRALS, ldap.OPT_OFF)
+        found.set_option(ldap.OPT_NETWORK_TIMEOUT, server.seconds)
+        found.set_option(ldap.OPT_TIMEOUT, server.seconds)
+        found.set_option(ldap.OPT_RESTART, ldap.OPT_OFF)
+        if server.starttls or server.url.startswith("ldaps:"):
+            found.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
+            found.set_option(ldap.OPT_X_TLS_CACERTFILE, _authorities(server.ca))
+            found.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
+        if server.starttls:
+            found.start_tls_s()
+        return found
+
+    def bind(self, dn: str, password: bytes) -> str:
+        """Become `dn`. Empty, or why that was refused. Raises `Broken`, `DirectoryUnavailable`.
+
+        An empty password is refused here: for a server it means "nobody in particular", and always succeeds
+        (RFC 4513 section 5.1.2).
+        """
+        if not password or not dn:
+            return "an empty password"
+        try:
+            self._ldap.simple_bind_s(dn, password)
+        except ldap.INVALID_CREDENTIALS as fault:
+            return _refusal(fault)
+        except (ldap.INAPPROPRIATE_AUTH, ldap.NO_SUCH_OBJECT) as fault:
+            return describe(fault)
+        except ldap.LDAPError as fault:
+            raise self._fault(fault) from fault
+        finally:
+            self._note_socket()
+        return ""
+
+    def search(self, base: str, question: str, attributes: tuple[str, ...]) -> list[Entry]:
+        """The entries below `base` that match the filter `question`. Raises `Broken`, `Referred` and
+        `DirectoryUnavailable`.
+        """
+        try:
+            message = self._ldap.search_ext(
+                base,
+                ldap.SCOPE_SUBTREE,
+                question,
+                list(attributes),
+                timeout=self._server.seconds,
+                sizelimit=MAX_ENTRIES,
+            )
+            _, found = self._ldap.result(message, all=1, timeout=self._server.seconds)
+        except ldap.REFERRAL as fault:
+            raise Referred(_referred_to(fault)) from fault
+        except ldap.SIZELIMIT_EXCEEDED as fault:
+            raise DirectoryUnavailable(f"more than {MAX_ENTRIES} entries match {question}") from fault
+        except ldap.LDAPError as fault:
+            raise self._fault(fault) from fault
+        finally:
+            self._note_socket()
+        entries: list[Entry] = []
+        for dn, values in found:
+            if dn is not None:  # None: other servers have more below the base; `docs/directories.md`
+                entries.append((dn, {name.lower(): list(each) for name, each in values.items()}))
+        return entries
+
+    def cut(self) -> None:
+        """See `Session`."""
+        sock = self._socket
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """See `Session`."""
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+        with suppress(ldap.LDAPError):
+            self._ldap.unbind_ext_s()
+
+    def _note_socket(self) -> None:
+        """Keep a second handle of the socket, which can be cut without the library's knowledge."""
+        if self._socket is None:
+            with suppress(ldap.LDAPError, OSError, TypeError, ValueError):
+                descriptor = self._ldap.fileno()
+                if descriptor >= 0:
+                    self._socket = socket.socket(fileno=os.dup(descriptor))
+
+    def _fault(self, fault: ldap.LDAPError) -> Exception:
+        """Whether the connection is lost or the server has answered that it cannot."""
+        if isinstance(
+            fault, (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.DECODING_ERROR, ldap.LOCAL_ERROR)
+        ):
+            return Broken(describe(fault))
+        if isinstance(fault, (ldap.BUSY, ldap.UNAVAILABLE, ldap.TIMELIMIT_EXCEEDED)):
+            return Broken(describe(fault))  # another server may have time
+        return DirectoryUnavailable(describe(fault))
+
+
+def describe(fault: ldap.LDAPError) -> str:
+    """One line for the log."""
+    told = fault.args[0] if fault.args and isinstance(fault.args[0], dict) else {}
+    parts = [str(told.get(key)) for key in ("desc", "info") if told.get(key)]
+    return " ".join(": ".join(parts).split())[:300] or type(fault).__name__
+
+
+def _refusal(fault: ldap.LDAPError) -> str:
+    told = fault.args[0] if fault.args and isinstance(fault.args[0], dict) else {}
+    _, found, rest = str(told.get("info", "")).partition(", data ")
+    return _REFUSED.get(rest.partition(",")[0].strip().lower(), "wrong password") if found else "wrong password"
+
+
+def _referred_to(fault: ldap.LDAPError) -> str:
+    told = fault.args[0] if fault.args and isinstance(fault.args[0], dict) else {}
+    lines = str(told.get("info", "")).split()
+    return next((line for line in lines if line.lower().startswith(("ldap:", "ldaps:"))), "another server")
+
+
+@lru_cache(maxsize=16)
+def _authorities(ca: bytes) -> str:
+    """The library reads certificates from a file only: one without a name, for the life of the process."""
+    if not ca:
+        return ssl.get_default_verify_paths().cafile or _SYSTEM_AUTHORITIES
+    descriptor = os.memfd_create("gatepost-ldap-ca", os.MFD_CLOEXEC)
+    os.write(descriptor, ca)
+    return f"/proc/self/fd/{descriptor}"

@@ -1,0 +1,93 @@
+"""Opens the directories that a configuration names: everybody who asks one comes here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+from gatepost.configuration.settings import FrontEnd
+from gatepost.directory.cached import CachedDirectory
+from gatepost.directory.port import Engine, OwnedDirectory, User
+from gatepost.directory.settings import DirectorySettings, SqlKind
+from gatepost.directory.several import DirectoriesInOrder, Part
+from gatepost.directory.sqlite import SqliteDirectory
+
+_HASHES = ("gatepost.directory.schemes", "passlib.handlers.ldap_digests", "passlib.handlers.sha2_crypt")
+
+
+def load_directories(front_end: FrontEnd) -> None:
+    """Load all that the engines need, for who may not be able to read this program's files later."""
+    for settings in front_end.directories:
+        for module in _modules(settings):
+            importlib.import_module(module)
+
+
+def open_directory(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> OwnedDirectory:
+    """The directory of this front end for `loop`, not yet started; with several, all of them as one."""
+    if not front_end.directories:
+        return SqliteDirectory(front_end.directory, loop)
+    return DirectoriesInOrder(
+        [
+            Part(settings.name, _open(settings, front_end, loop), frozenset(settings.domains))
+            for settings in front_end.directories
+        ]
+    )
+
+
+def find_once(front_end: FrontEnd, canonical_name: str) -> User | None:
+    """The user of that name, for a command that asks no more. Waits; raises `DirectoryUnavailable`."""
+    if not front_end.directories:
+        return SqliteDirectory(front_end.directory).find(canonical_name)
+
+    async def ask() -> User | None:
+        directory = open_directory(front_end, asyncio.get_running_loop())
+        directory.start()
+        try:
+            return await directory.ask(canonical_name)
+        finally:
+            directory.close()
+            await directory.wait_closed()
+
+    return asyncio.run(ask())
+
+
+def _open(settings: DirectorySettings, front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> OwnedDirectory:
+    if settings.is_file:
+        return SqliteDirectory(front_end.directory, loop)
+    return CachedDirectory(settings.name, _engine(settings), settings.ages)
+
+
+def _engine(settings: DirectorySettings) -> Engine:
+    """The engine; its libraries are only for those who need them."""
+    if settings.ldap is not None:
+        from gatepost.directory.ldap.engine import LdapEngine
+
+        return LdapEngine(settings.name, settings.ldap)
+    if settings.sql is not None:
+        from gatepost.directory.sql.engine import SqlEngine
+
+        return SqlEngine(settings.name, settings.sql)
+    assert settings.http is not None
+    from gatepost.directory.http_look_up import HttpEngine
+
+    return HttpEngine(settings.name, settings.http)
+
+
+def _modules(settings: DirectorySettings) -> tuple[str, ...]:
+    if settings.ldap is not None:
+        return ("gatepost.directory.ldap.engine",)
+    if settings.sql is not None:
+        word = "postgresql" if settings.sql.kind is SqlKind.POSTGRESQL else "mariadb"
+        return ("gatepost.directory.sql.engine", f"gatepost.directory.sql.{word}", "encodings.idna", *_HASHES)
+    if settings.http is not None:
+        return (
+            "gatepost.directory.http_look_up",
+            # What the HTTP client loads with its first connection.
+            "anyio._backends._asyncio",
+            "httpcore2._async.http11",
+            "httpcore2._backends.anyio",
+            "truststore",
+            "encodings.idna",
+            *_HASHES,
+        )
+    return ()

@@ -1,0 +1,114 @@
+"""Where the users are: what the configuration says of each directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gatepost.directory.ldap.mapping import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """For how long answers are good, in seconds, and how many are kept."""
+
+    positive_seconds: float = 300.0
+    negative_seconds: float = 30.0
+    outage_seconds: float = 86400.0
+    """While the directory does not answer, a user is as they were last for so long after that."""
+    users: int = 100_000
+    """Names whose users are kept; half as many that nobody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class LdapServer:
+    """How to reach a server. `url` without a path; with `starttls` TLS begins after the connection."""
+
+    url: str
+    starttls: bool = False
+    ca: bytes = b""
+    """PEM certificates that sign the server's; empty: the system's."""
+    seconds: float = 3.0
+    """For connecting, and for each operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LdapSettings:
+    """Users in an LDAP directory."""
+
+    servers: tuple[LdapServer, ...]
+    base: str
+    mapping: Mapping
+    bind_name: str = ""
+    """Whose account searches; empty: nobody's."""
+    bind_password: str = field(default="", repr=False)
+    connections: int = 8
+    """Most connections of one worker for searching, and as many for passwords."""
+    seconds: float = 8.0
+    """The longest for a question."""
+    try_seconds: float = 3.0
+    """The longest at one server."""
+
+
+class SqlKind(Enum):
+    """Which database it is."""
+
+    POSTGRESQL = "postgresql"
+    MARIADB = "mariadb"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSettings:
+    """Users in a database: one query a question."""
+
+    kind: SqlKind
+    hosts: tuple[tuple[str, int], ...]
+    database: str
+    query: str
+    """With `:name`, `:local` and `:domain` where the name's parts are bound."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = True
+    ca: bytes = b""
+    """PEM certificates that sign the servers'; empty: the system's."""
+    notify: str = ""
+    """The channel on which the database tells of changes (PostgreSQL)."""
+    allow_plain: bool = False
+    """Whether passwords may be stored as they are."""
+    connections: int = 8
+    seconds: float = 8.0
+    try_seconds: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLookUpSettings:
+    """Users behind an HTTP service."""
+
+    urls: tuple[str, ...]
+    """Where look-ups go; the servers behind them answer alike."""
+    check_path: str = ""
+    """The path, at the same servers, that judges passwords. Empty: hashes come with the users."""
+    token: str = field(default="", repr=False)
+    ca: bytes = b""
+    allow_plain: bool = False
+    connections: int = 32
+    seconds: float = 8.0
+    try_seconds: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySettings:
+    """One directory. With none of the three engines it is the embedded file."""
+
+    name: str
+    domains: tuple[str, ...] = ()
+    """Whose names it is asked for, in lower case; empty: those that no other directory lists."""
+    ages: Ages = field(default_factory=Ages)
+    ldap: LdapSettings | None = None
+    sql: SqlSettings | None = None
+    http: HttpLookUpSettings | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is the embedded directory."""
+        return self.ldap is None and self.sql is None and self.http is None

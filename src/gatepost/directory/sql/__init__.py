@@ -1,0 +1,1 @@
+"""Users in a database, PostgreSQL or MariaDB: one query a question."""
