@@ -13,22 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import gssapi
-from gssapi.exceptions import GSSError
+from gssapi.raw.misc import GSSError
 
 from gatepost.directory.check_queue import CheckQueue, QueueFull
-from gatepost.directory.kerberos_port import (
-    MAX_TOKEN,
-    Accepted,
-    Challenge,
-    KerberosExchange,
-)
+from gatepost.directory.kerberos_port import MAX_TOKEN, SERVICES, Accepted, Challenge, KerberosExchange
+from gatepost.directory.kerberos_ticket import ticket_service
 from gatepost.directory.port import SignInResult, Verdict
-from gatepost.directory.principals import NoUser, authorization_name, login_name, split_principal
+from gatepost.directory.principals import NoUser, authorization_name, login_name
 from gatepost.directory.settings import KerberosSettings
 from gatepost.organization.model import Protocol
-
-SERVICES = {Protocol.HTTPS: "http", Protocol.IMAP: "imap", Protocol.POP3: "pop", Protocol.SUBMISSION: "smtp"}
-"""First component of the service principal, by protocol (RFC 4559 section 4, RFC 4752 with the protocols' profiles)."""
 
 MAX_STEPS = 6
 """Tokens of one exchange: three with DCE style or a refused first guess of SPNEGO, and two for the security layer."""
@@ -42,14 +35,11 @@ _SPNEGO = gssapi.OID.from_int_seq("1.3.6.1.5.5.2")
 _NTLM = b"NTLMSSP\0"
 _NO_LAYER = b"\x01\x00\x00\x00"
 """Offer and choice of "no security layer", with the buffer size that goes with it (RFC 4752 section 3.3)."""
-_OUR_FAULTS = frozenset({gssapi.exceptions.MissingCredentialsError, gssapi.exceptions.ExpiredCredentialsError})
-_TICKET_EXPIRED = -1765328352
-"""KRB5KRB_AP_ERR_TKT_EXPIRED: GSSAPI reports it with the same major code as expired keys of ours."""
-_LAST = -1765328130
-_FIRST = -1765328384
-"""Codes of the Kerberos library itself (`krb5.h`); a minor code beyond them is the operating system's or the disk's."""
-_KEY_FAULTS = frozenset({-1765328205, -1765328203 - 1_000_000})
-_REPLAY_FAULTS = range(-1765328202, -1765328189)
+_OUR_FAULTS = frozenset(
+    code + (1 << 32) for code in (*range(-1765328225, -1765328211), -1765328200, -1765328173, -1765328169, -1765328149)
+)
+"""Minor codes of the replay cache (KRB5_RC_… in `krb5.h`), of reading a keytab (KRB5_KT_IOERR, KRB5_KT_FORMAT)."""
+_MAX_ERRNO = 200
 
 
 class Kerberos:
@@ -65,14 +55,12 @@ class Kerberos:
         self.domains = dict(settings.netbios_domains)
         self.principals = frozenset(name.casefold() for name in settings.service_principals)
         self.queue = CheckQueue(THREADS, waiting_limit, per_address)
-        self._credentials: dict[bool, gssapi.Credentials] = {}
+        self._credentials: dict[Protocol, gssapi.Credentials] = {}
 
     def serves(self, protocol: Protocol) -> bool:
         """Whether there is a service principal for this protocol, as far as the configuration says."""
-        service = SERVICES.get(protocol)
-        if service is None:
-            return False
-        return not self.principals or any(name.startswith(f"{service}/") for name in self.principals)
+        service = SERVICES.get(protocol, "")
+        return any(name.startswith(f"{service.casefold()}/") for name in self.principals)
 
     def begin(self, protocol: Protocol, client: str) -> KerberosExchange:
         """A new exchange with the client at this address: SPNEGO or Kerberos for HTTPS, else SASL GSSAPI."""
@@ -82,14 +70,16 @@ class Kerberos:
         """Take no more steps; those that run end in their threads."""
         self.queue.close()
 
-    def credentials(self, *, spnego: bool) -> gssapi.Credentials:
-        """Ours, from the keytab. Raises `GSSError`."""
-        found = self._credentials.get(spnego)
+    def credentials(self, protocol: Protocol) -> gssapi.Credentials:
+        """The keys of one service, whatever its host. Raises `GSSError`."""
+        found = self._credentials.get(protocol)
         if found is None:
-            mechanisms = [_KRB5, _SPNEGO] if spnego else [_KRB5]
-            store = {"keytab": f"FILE:{self.settings.keytab}"}
-            found = gssapi.Credentials(usage="accept", mechs=mechanisms, store=store)
-            self._credentials[spnego] = found
+            mechanisms = [_KRB5, _SPNEGO] if protocol is Protocol.HTTPS else [_KRB5]
+            # No host: what a client calls us is in its ticket, and no name is looked up for it in the DNS.
+            name = gssapi.Name(SERVICES[protocol], gssapi.NameType.hostbased_service)
+            store: dict[bytes | str, bytes | str] = {"keytab": f"FILE:{self.settings.keytab}"}
+            found = gssapi.Credentials(name=name, usage="accept", mechs=mechanisms, store=store)
+            self._credentials[protocol] = found
         return found
 
     def forget_credentials(self) -> None:
@@ -161,7 +151,10 @@ class _Exchange:
         web = self.protocol is Protocol.HTTPS
         context = self._context
         if context is None:
-            credentials = self.kerberos.credentials(spnego=web)
+            asked = ticket_service(token)
+            if asked and asked.partition("/")[0].casefold() != SERVICES[self.protocol].casefold():
+                return _wrong(f"a ticket for another service: {asked}")
+            credentials = self.kerberos.credentials(self.protocol)
             context = self._context = gssapi.SecurityContext(creds=credentials, usage="accept")
         if self._offered:
             return self._layer_chosen(context, token)
@@ -170,7 +163,6 @@ class _Exchange:
             answer = context.step(token) or b""
             if not context.complete:
                 return Challenge(answer)
-            self._check_service(context)
             self._principal = str(context.initiator_name)
         elif token:
             return _wrong("a token after the last")
@@ -193,31 +185,26 @@ class _Exchange:
         written = authorization_name(written.rstrip("\0"), self._principal, self.kerberos.domains)
         return Accepted(login_name(self._principal, self.kerberos.realms), self._principal, b"", written)
 
-    def _check_service(self, context: gssapi.SecurityContext) -> None:
-        """A ticket for one service is none for another, although the keytab has both keys. Raises `NoUser`."""
-        parts, _ = split_principal(str(context.target_name))
-        name = "/".join(parts)
-        if parts[0].casefold() != SERVICES[self.protocol]:
-            raise NoUser(f"a ticket for another service: {name}")
-        if self.kerberos.principals and name.casefold() not in self.kerberos.principals:
-            raise NoUser(f"a ticket for a service principal that is not configured: {name}")
-
     def _fault(self, error: GSSError) -> SignInResult:
         reason = _words(error)
         fault = self.kerberos.keytab_fault()
-        if fault or self._context is None or _is_ours(error.min_code):
+        if fault or self._context is None or _is_ours(error):
             self.kerberos.forget_credentials()
             return _unavailable(fault or reason)
         return _wrong(reason)
 
 
-def _is_ours(minor: int) -> bool:
+def _is_ours(error: GSSError) -> bool:
     """Whether the fault is of this machine: the replay cache, a disk, memory."""
-    return minor in _REPLAY_FAULTS or 0 < minor < 200
+    if isinstance(error, gssapi.exceptions.InvalidTokenError):
+        return False
+    return error.min_code in _OUR_FAULTS or 0 < error.min_code < _MAX_ERRNO
 
 
 def _words(error: GSSError) -> str:
     """What the library says, in one line."""
+    if isinstance(error, gssapi.exceptions.InvalidTokenError):
+        return "not a token of Kerberos"
     texts = [text for text in error.get_all_statuses(error.min_code, False) if text]
     return " ".join(texts or error.get_all_statuses(error.maj_code, True))[:200]
 

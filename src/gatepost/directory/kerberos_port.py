@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol as Port
 
-from gatepost.directory.port import SignInResult
+from gatepost.directory.port import SignInResult, Verdict
 from gatepost.organization.model import Protocol
 
 MAX_TOKEN = 65536
 """Octets: a ticket with the groups of Active Directory's largest users (48,000 by default) and what is around it."""
+
+SERVICES = {Protocol.HTTPS: "HTTP", Protocol.IMAP: "imap", Protocol.POP3: "pop", Protocol.SUBMISSION: "smtp"}
+"""First component of the service principal, by protocol (RFC 4559 section 4; RFC 4752 and the protocols' profiles)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,10 @@ class Accepted:
     """For the client, who may be waiting for it to know that we are who it asked for (mutual authentication)."""
     authorization_id: str = ""
     """Whom the client wants to act as, where it says so."""
+
+
+NO_KERBEROS = SignInResult(Verdict.UNAVAILABLE, reason="Kerberos is not accepted any more")
+"""Of an exchange that was begun before the configuration changed."""
 
 
 class KerberosExchange(Port):

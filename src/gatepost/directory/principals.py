@@ -1,8 +1,8 @@
 """Kerberos principals and the users they stand for: a realm is believed for the domain that it is configured for.
 
-    alice@AD.EXAMPLE.COM                    realm AD.EXAMPLE.COM stands for example.com ──► alice@example.com
-    alice\\@example.com@AD.EXAMPLE.COM       enterprise name, Active Directory's UPN (RFC 6806) ──► alice@example.com
-    EXAMPLE\\alice                           as a client may write it beside its ticket ──► alice@example.com
+alice@AD.EXAMPLE.COM                    realm AD.EXAMPLE.COM stands for example.com ──► alice@example.com
+alice\\@example.com@AD.EXAMPLE.COM       enterprise name, Active Directory's UPN (RFC 6806) ──► alice@example.com
+EXAMPLE\\alice                           as a client may write it beside its ticket ──► alice@example.com
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class KerberosSettings:
     keytab: str
     """File with the keys of the service principals; read by the workers."""
     service_principals: tuple[str, ...] = ()
-    """`service/host` each, without realm; tickets for others are refused. Empty: all in the keytab."""
+    """`service/host` each, without realm: what clients ask tickets for. Kerberos is offered for protocols that have
+    one."""
     realms: tuple[tuple[str, str], ...] = ()
     """Realm, as Kerberos writes it, and the domain of its users' names here."""
     netbios_domains: tuple[tuple[str, str], ...] = ()

@@ -16,15 +16,14 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Credentials, Refusal, SignIn, StartTls
+from gatepost.wire.events import Credentials, GssToken, Refusal, SignIn, StartTls
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE
 from gatepost.wire.smtp_command import BadCommand, parse_greeting, split_command
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server_core import State
 from gatepost.wire.smtp_server_events import Impersonate, ServerEvent
 from gatepost.wire.smtp_server_mail import SmtpServerMail
-from gatepost.wire.smtp_server_rights import takes_passwords
-from gatepost.wire.smtp_server_sign_in import MECHANISMS, BadSaslMessage, SaslDialogue
+from gatepost.wire.smtp_server_sign_in import BadSaslMessage, SaslDialogue
 from gatepost.wire.smtp_xclient import parse_xclient
 
 MAX_COMMAND = 4096
@@ -40,7 +39,7 @@ _WITHOUT_TLS = frozenset({b"EHLO", b"HELO", b"NOOP", b"STARTTLS", b"QUIT", b"XCL
 class SmtpServer(SmtpServerMail):
     """One session. `host` is our name; `tls`: the connection is protected already; `starttls`: it can be.
 
-    `sign_in`: passwords can be checked; `xclient`: the peer may speak for others. `server`: the server of the
+    `sign_in`: passwords can be checked, `kerberos`: tickets too; `xclient`: the peer may speak for others. `server`: the server of the
     organization at the other end, `partner`: its certificate is verified. `claim` is what a listed peer said of the
     client: its user is believed.
     """
@@ -92,6 +91,15 @@ class SmtpServer(SmtpServerMail):
         self.user = user
         self._new_standing()
         return self._go_on(replies.SIGNED_IN)
+
+    def challenge(self, token: bytes) -> list[ServerEvent]:
+        """The next token of the exchange that waits (`GssToken`); the client answers it."""
+        if self._state is State.CLOSED:
+            return []
+        assert self._sasl is not None
+        self._state = State.SASL
+        self._out.append(self._sasl.ask(token))
+        return self._run()
 
     def refuse(self, refusal: Refusal) -> list[ServerEvent]:
         """The credentials of `SignIn` are wrong, or could not be judged; only the first is told as a wrong password."""
@@ -204,7 +212,9 @@ class SmtpServer(SmtpServerMail):
         """The next line without its end, None while it is incomplete or when it has ended the session."""
         buffer, at = self._buffer, self._at
         limit = MAX_COMMAND
-        if self._state is State.SASL or buffer[at : at + 5].upper() == b"AUTH ":
+        if self._state is State.SASL and self._sasl is not None:
+            limit = self._sasl.max_response + 2
+        elif buffer[at : at + 5].upper() == b"AUTH ":
             limit = MAX_AUTH_LINE
         end = buffer.find(b"\n", at, at + limit)
         if end < 0:
@@ -263,7 +273,7 @@ class SmtpServer(SmtpServerMail):
                 self._connector,
                 self._host,
                 starttls=self._starttls and not self.tls,
-                sign_in=self._sign_in_offered,
+                sign_in=self._mechanisms,
                 tls=self.tls,
                 xclient=self._xclient,
             )
@@ -330,13 +340,13 @@ class SmtpServer(SmtpServerMail):
             self._error(replies.GREET_FIRST)
         elif self.user or self._in_message:
             self._error(replies.NOT_NOW)
-        elif not self._sign_in_offered:
-            possible = self._can_sign_in and not self.tls and takes_passwords(self._connector, tls=True)
+        elif not self._mechanisms:
+            possible = not self.tls and self._possible(tls=True)
             self._error(replies.TLS_FOR_SIGN_IN if possible else replies.NOT_HERE)
         else:
             words = argument.split()
             mechanism = words[0].upper().decode("ascii", "replace") if words else ""
-            if mechanism not in MECHANISMS or len(words) > 2:
+            if mechanism not in self._mechanisms or len(words) > 2:
                 self._error(replies.UNKNOWN_MECHANISM)
                 return
             self._sasl = SaslDialogue(mechanism)
@@ -357,6 +367,9 @@ class SmtpServer(SmtpServerMail):
             return
         if credentials is None:
             self._out.append(self._sasl.challenge)
+            return
+        if isinstance(credentials, GssToken):
+            self._park(credentials)
             return
         self._sasl = None
         self._state = State.COMMAND

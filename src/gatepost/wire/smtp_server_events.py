@@ -1,6 +1,6 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
-Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
+Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `GssToken`, `Close`) and these. After `Store`, `SignIn`,
 `StartTls`, `Wait`, `LookUp` and `Impersonate` the session is parked: what comes in is only kept.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gatepost.wire.events import Close, Send, SignIn, StartTls
+from gatepost.wire.events import Close, GssToken, Send, SignIn, StartTls
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
 
@@ -68,7 +68,7 @@ class Impersonate:
     rest: bytes = b""
 
 
-ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate
+ServerEvent = Send | StartTls | SignIn | GssToken | Close | Store | Wait | LookUp | Impersonate
 
 
 class Judge(Protocol):

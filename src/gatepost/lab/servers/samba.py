@@ -72,7 +72,7 @@ class Samba(ServerProcess):
     def __init__(self, directory: Path, address: str, *, name: str = "DC-01") -> None:
         """Provisions a new domain: some seconds. Raises `ServerMissing` and `ServerNotStarted`."""
         program = require_program("samba", PACKAGES)
-        require_program("samba-tool", PACKAGES)
+        self._tool = require_program("samba-tool", PACKAGES)
         require_program("kinit", PACKAGES)
         if not Path("/usr/share/samba/setup/ad-schema").exists():
             raise ServerMissing("Samba's schema", PACKAGES)
@@ -105,7 +105,7 @@ class Samba(ServerProcess):
         }
         run = subprocess.run(  # noqa: S603 - arguments are ours
             [
-                "samba-tool", "domain", "provision", f"--configfile={empty}", f"--realm={REALM}", f"--domain={NETBIOS}",
+                self._tool, "domain", "provision", f"--configfile={empty}", f"--realm={REALM}", f"--domain={NETBIOS}",
                 "--server-role=dc", "--dns-backend=NONE", f"--adminpass={ADMIN_PASSWORD}", f"--targetdir={directory}",
                 f"--host-name={name.lower()}", f"--host-ip={address}",
                 *[f"--option={key}={value}" for key, value in options.items()],
