@@ -8,3 +8,4 @@ export UV_CUSTOM_COMPILE_COMMAND="requirements/compile.sh"
 common="--generate-hashes --no-emit-index-url --universal --python-version 3.11 --quiet"
 $uv pip compile pyproject.toml $common "$@" -o requirements/run.txt
 $uv pip compile pyproject.toml --group dev $common "$@" -c requirements/run.txt -o requirements/dev.txt
+echo "gssapi>=1.9" | $uv pip compile - $common "$@" -o requirements/kerberos.txt

@@ -165,6 +165,7 @@ def reference() -> str:
         | _texts(etcd_schema)
         | _texts(directory_schema)
         | _texts(hub_schema)
+        | _texts(kerberos_schema)
         | _texts(transport_schema)
     )
     texts |= {
