@@ -110,7 +110,8 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     credentials = leg.credentials
     if credentials is None or not asked.by_password:
         if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
-            ask_to_sign_in(leg, negotiate.NTLM if negotiate.is_ntlm(authorization) else "no credentials")
+            ntlm = negotiate.is_ntlm(authorization)
+            ask_to_sign_in(leg, negotiate.NTLM if ntlm else "no credentials", judged=ntlm)
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
