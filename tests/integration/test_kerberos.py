@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import base64
 import http.client
+import signal
 import smtplib
+import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from doors import FrontDoor, Servers, missing, start
-from kerberos_kit import HOST, Initiator, Realm, imap_sign_in, pop3_sign_in, require_gssapi
+from kerberos_kit import HOST, Initiator, Realm, imap_sign_in, pop3_sign_in, require_gssapi, smtp_sign_in
+from peers_stage import Peers
+from submission_stage import new_sink, submission_dovecot
+from transport_stage import TransportStage, mail
+
+from conftest import StartFrontDoor
 
 from gatepost.directory.kerberos import Kerberos
 from gatepost.directory.kerberos_port import Accepted, Challenge
 from gatepost.directory.port import SignInResult, Verdict
 from gatepost.directory.settings import KerberosSettings
-from gatepost.lab.servers.process import ServerMissing, require_program
+from gatepost.lab.clients import web_visit
+from gatepost.lab.servers.process import ServerMissing, free_ports, require_program
 from gatepost.lab.servers.samba import REALM
-from gatepost.lab.toml_text import Table
+from gatepost.lab.toml_text import Table, toml_text
 from gatepost.organization.model import Protocol
 
 PEER = "127.0.0.1"
@@ -31,15 +40,23 @@ def door(servers: Servers, realm: Realm) -> Iterator[FrontDoor]:
     """A front door that takes tickets of the realm; alice's mailbox is on MBX-01, bob's on MBX-02."""
     servers.dovecot("MBX-01")  # whose address the web part then has
     web = servers.mailbox_web("MBX-01")
+    with new_sink(servers, "KRB-sink") as sink, submission_dovecot(servers, "KRB-01", sink) as submission:
+        assert submission.submission is not None
+        port = submission.submission.ports.submission
 
-    def change(front_end: Table, organization: Table) -> None:
-        front_end["kerberos"] = realm.kerberos_table()
-        mailbox = organization["servers"]["MBX-01"]
-        mailbox["endpoints"]["https"] = {"port": web.port}
-        mailbox["sign_in"]["http"] = "header"
+        def change(front_end: Table, organization: Table) -> None:
+            front_end["kerberos"] = realm.kerberos_table()
+            front = organization["servers"]["CAS-01"]
+            front["endpoints"]["submissions"] = {"port": free_ports(front["address"], 1)[0]}
+            mailbox = organization["servers"]["MBX-01"]
+            mailbox["endpoints"]["https"] = {"port": web.port}
+            mailbox["endpoints"]["submission"] = {
+                "address": submission.address, "port": port, "tls": "clear", "client_address": "xclient",
+            }  # fmt: skip
+            mailbox["sign_in"]["http"] = "header"
 
-    with start(servers, change) as door:
-        yield door
+        with start(servers, change) as door:
+            yield door
 
 
 def _curl(door: FrontDoor, realm: Realm, user: str, *options: str, path: str = "/owa/") -> tuple[str, str]:
@@ -238,6 +255,112 @@ def test_pop3_by_a_ticket(door: FrontDoor, realm: Realm) -> None:
     assert pop3_sign_in(door.addresses["pop3s"], door.client_context, other).startswith("-ERR [AUTH]")
 
 
+@pytest.mark.parametrize("initial", [True, False])
+def test_submission_by_a_ticket(door: FrontDoor, realm: Realm, initial: bool) -> None:
+    """Also without an initial response; then the server asks first."""
+    host, port = door.addresses["submissions"]
+    with smtplib.SMTP_SSL(host, port, timeout=20, context=door.client_context) as client:
+        answer = Initiator(realm, "smtp").respond()
+        assert smtp_sign_in(client, answer, initial=initial)[0] == 235
+        assert client.mail("alice@contoso.com")[0] == 250  # by the user's own server
+    with smtplib.SMTP_SSL(host, port, timeout=20, context=door.client_context) as client:
+        assert smtp_sign_in(client, Initiator(realm, "imap").respond())[0] == 535
+        assert client.docmd("AUTH", "GSSAPI")[0] == 334
+        assert client.docmd("*")[0] == 501
+
+
+def test_curl_reads_mail_by_its_ticket(door: FrontDoor, realm: Realm) -> None:
+    program = require_program("curl", ("curl",))
+    address, port = door.addresses["imaps"]
+    argv = [program, "-sS", "--cacert", str(door.ca), "--resolve", f"{HOST}:{port}:{address}", "--max-time", "20"]
+    argv += ["-u", "alice@contoso.com:", "--login-options", "AUTH=GSSAPI", f"imaps://{HOST}:{port}/"]
+    environment = {**realm.environment, "KRB5CCNAME": f"FILE:{realm.cache('alice')}"}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=40)
+    assert "INBOX" in done.stdout, done.stderr
+
+
+def test_a_hubs_users_sign_in_by_tickets(servers: Servers, realm: Realm) -> None:
+    """By a receive connector with the word `kerberos`; another one does not offer it."""
+
+    def change(tables: Table) -> None:
+        tables["receive_connectors"]["Client HUB-01"]["authentication"].append("kerberos")
+
+    settings = {"kerberos": realm.kerberos_table()}
+    with TransportStage(servers, {"HUB-01": "usa"}, {"MBX-01": "usa"}, change=change, settings=settings) as stage:
+        stage.start()
+        context = ssl.create_default_context(cafile=str(servers.authority.certificate))
+        context.check_hostname = False
+        with stage.client("HUB-01", "submission") as client:
+            client.starttls(context=context)
+            assert smtp_sign_in(client, Initiator(realm, "smtp").respond(b"bob"))[0] == 535
+            assert smtp_sign_in(client, Initiator(realm, "smtp").respond(b"CONTOSO\\alice"))[0] == 235
+            client.sendmail("alice@contoso.com", ["alice@contoso.com"], mail("by ticket", "alice@contoso.com"))
+        assert stage.arrived("MBX-01", "alice", "by ticket")
+        with stage.client("HUB-01", "smtp") as client:
+            client.starttls(context=context)
+            client.ehlo()
+            assert client.esmtp_features["auth"].split() == ["PLAIN", "LOGIN"]
+
+
+def test_the_user_goes_on_to_another_site(servers: Servers, realm: Realm) -> None:
+    """By the assertion between front ends: CAS-02 sees no ticket and asks for none."""
+    peers = Peers(servers)
+    try:
+        front = peers.front_ends["CAS-01"]
+        text = front.configuration.read_text()
+        front.configuration.write_text(f"{text}\n{toml_text({'front_end': {'kerberos': realm.kerberos_table()}})}")
+        front.signal(signal.SIGHUP)
+        front.wait_for_event("configuration.reloaded")
+        (token,) = realm.tokens(f"HTTP@{HOST}", "bob")
+        headers = {"Authorization": _negotiate(token)}
+        answer = web_visit(peers.place("CAS-01"), peers.context, "/owa/", headers=headers)
+        assert (answer.status, answer.headers["x-beserver"]) == (200, "MBX-32")
+    finally:
+        peers.stop()
+
+
+def test_tickets_are_taken_after_a_reload_and_no_more_after_another(
+    start_front_door: StartFrontDoor, servers: Servers, realm: Realm
+) -> None:
+    door = start_front_door()
+    context, address = door.client_context, door.addresses["imaps"]
+    with pytest.raises(AssertionError):
+        imap_sign_in(address, context, Initiator(realm, "imap").respond())
+    door.front_end["kerberos"] = realm.kerberos_table()
+    _reload(door)
+    assert imap_sign_in(address, context, Initiator(realm, "imap").respond())[0] == "OK"
+    del door.front_end["kerberos"]
+    _reload(door)
+    with pytest.raises(AssertionError):
+        imap_sign_in(address, context, Initiator(realm, "imap").respond())
+
+
+def _reload(door: FrontDoor) -> None:
+    before = len(door.process.events("configuration.reloaded"))
+    door.write()
+    door.process.signal(signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while len(door.process.events("configuration.reloaded")) == before:
+        assert time.monotonic() < deadline, door.process.log_tail()
+        time.sleep(0.02)
+
+
+def test_a_keytab_that_disappears_is_told_as_a_temporary_fault(door: FrontDoor, realm: Realm) -> None:
+    """In each protocol's words, and it serves again when it is back."""
+    away = realm.keytab.with_suffix(".away")
+    tokens = realm.tokens(f"HTTP@{HOST}", count=2)
+    realm.keytab.rename(away)
+    try:
+        assert _ask(door, _negotiate(tokens[0]))[0][0] == 503
+        answer = Initiator(realm, "imap").respond()
+        assert "[UNAVAILABLE]" in imap_sign_in(door.addresses["imaps"], door.client_context, answer)[1]
+        answer = Initiator(realm, "pop").respond()
+        assert "[SYS/TEMP]" in pop3_sign_in(door.addresses["pop3s"], door.client_context, answer)
+    finally:
+        away.rename(realm.keytab)
+    assert _ask(door, _negotiate(tokens[1]))[0][0] == 200
+
+
 # --- our own faults, in the acceptor itself
 
 
@@ -285,3 +408,56 @@ async def test_a_realm_that_is_not_ours(realm: Realm) -> None:
     assert isinstance(outcome, SignInResult)
     assert outcome.verdict is Verdict.WRONG_CREDENTIALS
     assert "AD.CONTOSO.TEST is not one of ours" in outcome.reason
+
+
+_JUDGE = """\
+import asyncio, sys
+from gatepost.directory.kerberos import Kerberos
+from gatepost.directory.settings import KerberosSettings
+from gatepost.organization.model import Protocol
+keytab, realm = sys.argv[1:]
+async def judge():
+    settings = KerberosSettings(keytab, ("HTTP/mail.contoso.com",), ((realm, "contoso.com"),))
+    kerberos = Kerberos(settings, waiting_limit=8, per_address=8)
+    outcome = await kerberos.begin(Protocol.HTTPS, "127.0.0.1").step(sys.stdin.buffer.read())
+    print(getattr(outcome, "reason", "taken"), getattr(outcome, "verdict", ""))
+    kerberos.close()
+asyncio.run(judge())
+"""
+
+
+def _judge_elsewhere(realm: Realm, folder: Path, token: bytes, clock: str = "", rcache: str = "") -> str:
+    """The outcome in a process with another clock, or another place for the replay cache."""
+    try:
+        before = [require_program("faketime", ("faketime",)), "-f", clock] if clock else []
+    except ServerMissing as error:
+        missing(error)
+    argv = [*before, sys.executable, "-c", _JUDGE, str(realm.keytab), REALM]
+    environment = {**realm.environment, "KRB5RCACHEDIR": rcache or str(folder)}
+    done = subprocess.run(argv, input=token, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
+
+
+def test_a_clock_that_differs(realm: Realm, tmp_path: Path) -> None:
+    """Either way; a few minutes are allowed."""
+    tokens = realm.tokens(f"HTTP@{HOST}", count=3)
+    for token, clock in zip(tokens, ("+20m", "-20m"), strict=False):
+        assert "Clock skew too great" in _judge_elsewhere(realm, tmp_path, token, clock)
+    assert _judge_elsewhere(realm, tmp_path, tokens[2], "+3m").startswith("taken")
+
+
+def test_a_replay_cache_that_cannot_be_written_is_a_fault_of_ours(realm: Realm, tmp_path: Path) -> None:
+    (token,) = realm.tokens(f"HTTP@{HOST}")
+    assert "UNAVAILABLE" in _judge_elsewhere(realm, tmp_path, token, rcache=str(tmp_path / "none"))
+
+
+def test_tickets_are_judged_without_the_domain_controller(door: FrontDoor, realm: Realm) -> None:
+    """Whoever has a ticket goes on while it is down; nothing of it looks like a wrong password."""
+    (token,) = realm.tokens(f"HTTP@{HOST}")
+    realm.server.stop()
+    try:
+        assert _ask(door, _negotiate(token))[0][0] == 200
+    finally:
+        realm.server.start()
+        realm.server.wait_ready()
