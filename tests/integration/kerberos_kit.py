@@ -58,7 +58,9 @@ class Realm:
         """Of Kerberos clients."""
         return {**os.environ, "KRB5_CONFIG": str(self.server.krb5_conf)}
 
-    def tokens(self, service: str, user: str = "alice", mechanism: str = "krb5", count: int = 1, **more: Any) -> list[bytes]:
+    def tokens(
+        self, service: str, user: str = "alice", mechanism: str = "krb5", count: int = 1, **more: Any
+    ) -> list[bytes]:
         """First tokens for `service@host`, made in a process of their own; `cache` may be another."""
         arguments = [service, mechanism, str(more.get("cache") or self.cache(user)), str(count)]
         argv = [*more.get("before", ()), sys.executable, "-c", _CLIENT, *arguments]

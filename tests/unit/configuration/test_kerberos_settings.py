@@ -37,7 +37,9 @@ def keytab(*names: str, realm: str = "AD.CONTOSO.COM") -> bytes:
 
 
 def _faults(more: str = "", data: bytes = keytab(*ALL), table: str = TABLE) -> list[str]:
-    return [line for line in lines_of(load_text(WHOLE + table + more, {"etc/mail.keytab": data})) if "expire" not in line]
+    return [
+        line for line in lines_of(load_text(WHOLE + table + more, {"etc/mail.keytab": data})) if "expire" not in line
+    ]
 
 
 def test_the_settings_with_the_names_of_the_keytab() -> None:
@@ -67,7 +69,11 @@ def test_faults_of_names(more: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("realms", "expected"),
-    [("{}", "no realm"), ('{ "ad.contoso.com" = "contoso.com" }', "not in capitals"), ('{ "AD.X" = "" }', "has no domain")],
+    [
+        ("{}", "no realm"),
+        ('{ "ad.contoso.com" = "contoso.com" }', "not in capitals"),
+        ('{ "AD.X" = "" }', "has no domain"),
+    ],
 )
 def test_faults_of_realms(realms: str, expected: str) -> None:
     table = TABLE.replace('{ "AD.CONTOSO.COM" = "contoso.com" }', realms)
@@ -86,7 +92,10 @@ def test_names_that_clients_use_and_the_keytab_has_not() -> None:
     """A client makes the principal of the name that it connects to."""
     found = _faults(data=keytab("imap/elsewhere.contoso.com"))
     assert any("no key for imap/" in line for line in found), found
-    assert not any("no key for" in line for line in _faults(data=keytab(*ALL, *(f"imap/{n}" for n in ("cas-01", "mail.contoso.com")))))
+    assert not any(
+        "no key for" in line
+        for line in _faults(data=keytab(*ALL, *(f"imap/{n}" for n in ("cas-01", "mail.contoso.com"))))
+    )
 
 
 def test_a_missing_library_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,9 @@ def _play(kind: str, pieces: list[bytes], *, initial: bool) -> tuple[bytes, list
             events = []
             if found:
                 last = len(tokens) == len(TOKENS)
-                events = list(machine.refuse(Refusal.UNAVAILABLE) if last else machine.challenge(b"answer %d" % len(tokens)))
+                events = list(
+                    machine.refuse(Refusal.UNAVAILABLE) if last else machine.challenge(b"answer %d" % len(tokens))
+                )
     return written, tokens
 
 
@@ -103,7 +105,11 @@ def test_the_tokens_of_an_exchange(kind: str, initial: bool) -> None:
     first = b" " + _line(TOKENS[0]) if initial else b"\r\n" + _line(TOKENS[0])
     whole = [WORDS[kind][1] + first, _line(TOKENS[1]), _line(TOKENS[2])]
     written, tokens = _play(kind, whole, initial=initial)
-    assert [(token.token, token.first) for token in tokens] == [(TOKENS[0], True), (TOKENS[1], False), (TOKENS[2], False)]
+    assert [(token.token, token.first) for token in tokens] == [
+        (TOKENS[0], True),
+        (TOKENS[1], False),
+        (TOKENS[2], False),
+    ]
     assert base64.b64encode(b"answer 1") in written
     assert base64.b64encode(b"answer 2") in written
 
