@@ -62,8 +62,8 @@ class Realm:
         self, service: str, user: str = "alice", mechanism: str = "krb5", count: int = 1, **more: Any
     ) -> list[bytes]:
         """First tokens for `service@host`, made in a process of their own; `cache` may be another."""
-        arguments = [service, mechanism, str(more.get("cache") or self.cache(user)), str(count)]
-        argv = [*more.get("before", ()), sys.executable, "-c", _CLIENT, *arguments]
+        arguments = [service, mechanism, str(cache or self.cache(user)), str(count)]
+        argv = [sys.executable, "-c", _CLIENT, *arguments]
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return [base64.b64decode(line) for line in done.stdout.split()]

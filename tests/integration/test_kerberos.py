@@ -1,4 +1,4 @@
-"""Signing in by Kerberos tickets of a real domain controller: HTTP Negotiate, IMAP, POP3, submission, and what fails."""
+"""Signing in by tickets of a real domain controller: HTTP Negotiate, IMAP, POP3, submission, and what fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from submission_stage import new_sink, submission_dovecot
 from transport_stage import TransportStage, mail
 
 from conftest import StartFrontDoor
-
 from gatepost.directory.kerberos import Kerberos
 from gatepost.directory.kerberos_port import Accepted, Challenge
 from gatepost.directory.port import SignInResult, Verdict

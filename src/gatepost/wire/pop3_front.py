@@ -53,8 +53,8 @@ class Pop3Front:
 
     `tls`: the connection is protected already; `starttls`: STLS is offered; `clear_passwords`: credentials are taken
     without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `kerberos`: GSSAPI; `bad_commands` and
-    `sign_in_attempts` end the connection. `utf8`: every mailbox server understands UTF8 (RFC 6856). A client can only ask for it before the
-    sign-in, when the server is not known yet; so it is offered only on the operator's word.
+    `sign_in_attempts` end the connection. `utf8`: every mailbox server understands UTF8 (RFC 6856). A client can only
+    ask for it before the sign-in, when the server is not known yet; so it is offered only on the operator's word.
     `server_capabilities`: what every mailbox server behind this front end offers.
     """
 

@@ -1,4 +1,4 @@
-"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER, tokens of GSSAPI. Strict, bounded, byte-exact.
+"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER, GSSAPI. Strict, bounded, byte-exact.
 
 Bytes of names and passwords are UTF-8 (RFC 4616); anything else, and NUL, CR or LF inside, is `BadSaslMessage`
 (field case 60). Names are not changed here: `organization.names` brings them to one form.

@@ -1,7 +1,7 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
-Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `GssToken`, `Close`) and these. After `Store`, `SignIn`,
-`StartTls`, `Wait`, `LookUp` and `Impersonate` the session is parked: what comes in is only kept.
+Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `GssToken`, `Close`) and these. After `Store`,
+`SignIn`, `GssToken`, `StartTls`, `Wait`, `LookUp` and `Impersonate` the session is parked: what comes in is only kept.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class SubmissionFront:
 
     `name` is what banner and EHLO say; `extensions` are announced (`EXTENSIONS`, and others if every server has them).
     `tls`: the connection is protected already; `starttls`: STARTTLS is offered; `clear_passwords`: credentials are
-    taken without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `kerberos`: GSSAPI; `bad_commands` and `sign_in_attempts` end
-    the connection.
+    taken without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `kerberos`: GSSAPI; `bad_commands` and
+    `sign_in_attempts` end the connection.
     """
 
     client_id: tuple[tuple[str, str], ...] = ()
