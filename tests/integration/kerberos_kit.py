@@ -59,9 +59,9 @@ class Realm:
         return {**os.environ, "KRB5_CONFIG": str(self.server.krb5_conf)}
 
     def tokens(
-        self, service: str, user: str = "alice", mechanism: str = "krb5", count: int = 1, **more: Any
+        self, service: str, user: str = "alice", mechanism: str = "krb5", count: int = 1, cache: Path | None = None
     ) -> list[bytes]:
-        """First tokens for `service@host`, made in a process of their own; `cache` may be another."""
+        """First tokens for `service@host`, made in a process of their own; `cache` may be another than the user's."""
         arguments = [service, mechanism, str(cache or self.cache(user)), str(count)]
         argv = [sys.executable, "-c", _CLIENT, *arguments]
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60)

@@ -3,7 +3,7 @@
     GREETING ──greet()──► COMMAND ◄──► SASL            COMMAND ──DATA──► DATA ──end──► PARKED ──stored()──► COMMAND
                            │   ▲                               ──BDAT──► CHUNK ─LAST─►   "
                            ▼   │
-              PARKED (Store, SignIn, Wait, LookUp, StartTls, Impersonate) ──► CLOSED
+              PARKED (Store, SignIn, Wait, LookUp, StartTls, Impersonate, OpenChannel) ──► CLOSED
 
 Bytes in, events and bytes out; whatever is decided outside is asked of a `Judge`, at once. A line that ends in LF
 alone, or has a CR within, ends the session, and nothing after it is looked at: no two servers can see different
@@ -16,14 +16,15 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Credentials, GssToken, Refusal, SignIn, StartTls
+from gatepost.wire.events import Refusal, StartTls
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE
+from gatepost.wire.shadow_words import encode_hub, parse_hub
 from gatepost.wire.smtp_command import BadCommand, parse_greeting, split_command
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_auth import SmtpServerAuth
 from gatepost.wire.smtp_server_core import State
-from gatepost.wire.smtp_server_events import Impersonate, ServerEvent
+from gatepost.wire.smtp_server_events import Impersonate, OpenChannel, ServerEvent
 from gatepost.wire.smtp_server_mail import SmtpServerMail
-from gatepost.wire.smtp_server_sign_in import BadSaslMessage, SaslDialogue
 from gatepost.wire.smtp_xclient import parse_xclient
 
 MAX_COMMAND = 4096
@@ -36,15 +37,15 @@ _WITHOUT_TLS = frozenset({b"EHLO", b"HELO", b"NOOP", b"STARTTLS", b"QUIT", b"XCL
 """What is answered before STARTTLS where TLS is required (RFC 3207, section 4)."""
 
 
-class SmtpServer(SmtpServerMail):
+class SmtpServer(SmtpServerAuth):
     """One session. `host` is our name; `tls`: the connection is protected already; `starttls`: it can be.
 
     `sign_in`: passwords can be checked, `kerberos`: tickets too; `xclient`: the peer may speak for others.
     `server`: the server of the organization at the other end, `partner`: its certificate is verified. `claim` is what a
-    listed peer said of the client: its user is believed.
+    listed peer said of the client: its user is believed. `shadow` is what hubs of the organization are offered of
+    shadow redundancy.
     """
 
-    _sasl: SaslDialogue | None = None
     _handshaking = False
 
     # --- what the driver calls
@@ -276,6 +277,7 @@ class SmtpServer(SmtpServerMail):
                 sign_in=self._mechanisms,
                 tls=self.tls,
                 xclient=self._xclient,
+                shadow=self._shadow.own if self._shadow is not None and self._offers_shadow else None,
             )
         )
 
@@ -333,60 +335,33 @@ class SmtpServer(SmtpServerMail):
             self._park(Impersonate(claim, self._buffer[self._at :]))
             self._state = State.CLOSED
 
-    # --- sign-in
-
-    def _auth(self, argument: bytes) -> None:
+    def _open_channel(self, argument: bytes) -> None:
+        """XSHADOW: what follows is a shadow channel, in whatever packet it comes."""
+        if self._shadow is None or not self._offers_shadow:
+            self._error(replies.NOT_HERE)
+            return
         if not self.esmtp:
             self._error(replies.GREET_FIRST)
-        elif self.user or self._in_message:
+            return
+        if self._in_message:
             self._error(replies.NOT_NOW)
-        elif not self._mechanisms:
-            possible = not self.tls and self._possible(tls=True)
-            self._error(replies.TLS_FOR_SIGN_IN if possible else replies.NOT_HERE)
-        else:
-            words = argument.split()
-            mechanism = words[0].upper().decode("ascii", "replace") if words else ""
-            if mechanism not in self._mechanisms or len(words) > 2:
-                self._error(replies.UNKNOWN_MECHANISM)
-                return
-            self._sasl = SaslDialogue(mechanism)
-            self._state = State.SASL
-            if len(words) == 2:
-                self._respond(words[1])
-            else:
-                self._out.append(self._sasl.challenge)
-
-    def _respond(self, line: bytes) -> None:
-        assert self._sasl is not None
+            return
         try:
-            credentials = self._sasl.respond(line)
-        except BadSaslMessage:
-            self._sasl = None
-            self._state = State.COMMAND
-            self._error(replies.BAD_RESPONSE)
+            hub = parse_hub(argument.decode("ascii"))
+        except ValueError:
+            self._error(replies.BAD_HUB)
             return
-        if credentials is None:
-            self._out.append(self._sasl.challenge)
+        if hub.server != self.server:
+            self._error(replies.NOT_THAT_HUB)
             return
-        if isinstance(credentials, GssToken):
-            self._park(credentials)
-            return
-        self._sasl = None
-        self._state = State.COMMAND
-        self._check(credentials)
-
-    def _check(self, credentials: Credentials) -> None:
-        authorization = credentials.authorization_id
-        if authorization and authorization.casefold() != credentials.authentication_id.casefold():
-            # Nobody here may speak for another.
-            self._failures += 1
-            self._slow(replies.WRONG_CREDENTIALS)
-        else:
-            self._park(SignIn(credentials))
+        self._out.append(Reply(250, encode_hub(self._shadow.own), "2.0.0").encode())
+        self._park(OpenChannel(hub, self._buffer[self._at :]))
+        self._state = State.CLOSED
 
     _COMMANDS: ClassVar[dict[bytes, Callable[[SmtpServer, bytes], None]]] = {
         b"MAIL": SmtpServerMail.mail, b"RCPT": SmtpServerMail.rcpt, b"DATA": SmtpServerMail.data,
         b"BDAT": SmtpServerMail.bdat, b"EHLO": _ehlo, b"HELO": _helo, b"RSET": _rset, b"NOOP": _noop, b"QUIT": _quit,
-        b"STARTTLS": _start_tls, b"AUTH": _auth, b"VRFY": _vrfy, b"HELP": _help, b"XCLIENT": _introduce,
+        b"STARTTLS": _start_tls, b"AUTH": SmtpServerAuth.auth, b"VRFY": _vrfy, b"HELP": _help, b"XCLIENT": _introduce,
+        b"XSHADOW": _open_channel,
         b"EXPN": _not_here, b"TURN": _not_here, b"ETRN": _not_here,
     }  # fmt: skip
