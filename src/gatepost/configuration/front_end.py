@@ -16,6 +16,7 @@ from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
 from gatepost.configuration.hub import build_hub
+from gatepost.configuration.kerberos import build_kerberos
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
@@ -90,6 +91,7 @@ class FrontEndBuilder:
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
+            kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
             transport=build_hub(self.document, table, self.files, server, self.organization),
             directories=build_directories(self.document, table.directories, self.files, self.organization),
         )

@@ -23,6 +23,7 @@ from gatepost.configuration import (
     directory_schema,
     etcd_schema,
     hub_schema,
+    kerberos_schema,
     manager_schema,
     schema,
     settings,
@@ -113,6 +114,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.forms]", schema.FormsTable),
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
+    ("[front_end.kerberos]", kerberos_schema.KerberosTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
     ("[[front_end.directories]]", directory_schema.DirectoryTable),
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
@@ -163,6 +165,7 @@ def reference() -> str:
         | _texts(etcd_schema)
         | _texts(directory_schema)
         | _texts(hub_schema)
+        | _texts(kerberos_schema)
         | _texts(transport_schema)
     )
     texts |= {

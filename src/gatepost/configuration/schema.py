@@ -14,6 +14,7 @@ from pydantic import Field, create_model
 from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
+from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
@@ -173,6 +174,7 @@ class FrontEndTable(Table):
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
     directories: list[DirectoryTable] = []
+    kerberos: KerberosTable | None = None
 
 
 class OrganizationTable(Table):

@@ -28,6 +28,7 @@ import structlog
 
 from gatepost.directory import passwords
 from gatepost.directory.check_queue import CheckQueue, QueueFull
+from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.port import (
     Directory,
     DirectoryUnavailable,
@@ -111,6 +112,8 @@ class SignInService(SignedInUsers):
         self._running: dict[bytes, asyncio.Future[bool]] = {}
         self._known_seconds = min(KNOWN_SECONDS, known_seconds)
         self._log = structlog.get_logger("gatepost")
+        self.kerberos: KerberosAcceptor | None = None
+        """Judges tickets; None: they are not accepted. Whoever puts another in its place closes this one."""
 
     @property
     def accepts_tokens(self) -> bool:
@@ -120,6 +123,12 @@ class SignInService(SignedInUsers):
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
         self._queue.close()
+        if self.kerberos is not None:
+            self.kerberos.close()
+
+    def accepts_tickets(self, protocol: Protocol) -> bool:
+        """Whether Kerberos can be offered for this protocol."""
+        return self.kerberos is not None and self.kerberos.serves(protocol)
 
     def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
         """The answer where it is known at once (the same name and password were right lately), else None."""

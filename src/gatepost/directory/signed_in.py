@@ -60,6 +60,15 @@ class SignedInUsers:
         except BadLoginName:
             return None
 
+    def is_name_of(self, written: str, user: User) -> bool:
+        """Whether an authorization identity is the user's own name; an empty one is."""
+        if not written:
+            return True
+        try:
+            return canonical_login_name(written, self._default_domain) == user.name
+        except BadLoginName:
+            return False
+
     def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
         """The user whom another front end has signed in as `name`, without a password (SPEC C11). Never raises.
 
@@ -79,6 +88,20 @@ class SignedInUsers:
             if len(self._vouched) >= REMEMBERED_USERS:
                 del self._vouched[next(iter(self._vouched))]
             self._vouched[name] = (user, self._clock())
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
+
+    async def user_of_ticket(self, name: str, protocol: Protocol) -> SignInResult:
+        """The user `name` (canonical) whose ticket was found good; an alias will do. Never raises.
+
+        While the directory is down what it last said holds for `OUTAGE_SECONDS`.
+        """
+        await self.learn(name)
+        try:
+            user = self._last_known(name)
+        except DirectoryUnavailable as fault:
+            return unavailable(fault)
+        if user is None or user.disabled:
+            return SignInResult(WRONG, reason="unknown user" if user is None else "disabled")
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
 
     def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:

@@ -17,7 +17,7 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory
+from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
 from gatepost.sharedstate.port import SharedState
@@ -100,6 +100,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         remembered=Remembered.inherited(os.environ),
         known_seconds=directory.known_seconds,
     )
+    sign_in.kerberos = open_kerberos(front_end)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
     shared_state = SqliteSharedState(front_end.shared_state, loop)
@@ -138,10 +139,12 @@ class WiredFrontDoor(FrontDoor):
         closers: tuple[_Closing, ...],
     ) -> None:
         super().__init__(configuration, loop, sign_in, router, log, shared_state, stores_fault)
+        self._sign_in = sign_in
         self._closers = closers
 
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
+        renew_kerberos(self._sign_in, configuration.front_end)
         super().reload(configuration)
         self._router.set_configuration(configuration)
 

@@ -24,7 +24,7 @@ from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory
+from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
 from gatepost.directory.port import OwnedDirectory
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.transport import binding_name
@@ -126,6 +126,7 @@ class Hub:
             per_address=front_end.limits.password_checks_per_address,
             known_seconds=directory.known_seconds,
         )
+        self._sign_in.kerberos = open_kerberos(front_end)
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
@@ -239,6 +240,7 @@ class Hub:
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Raises when it cannot."""
+        renew_kerberos(self._sign_in, configuration.front_end)
         router = MailRouter(configuration.organization, configuration.front_end.server)
         self._configuration = configuration
         settings = configuration.server.transport

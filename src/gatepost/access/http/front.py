@@ -1,6 +1,6 @@
 """The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
 
-begin ─► (peer's assertion | sign-in cookie | Basic) ─► onward.go: what it asks for, and where to
+begin ─► (peer's assertion | sign-in cookie | Negotiate | Basic) ─► onward.go: what it asks for, and where to
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http import health_page, onward, well_known
-from gatepost.access.http.answers import RETRY_AFTER, challenge
+from gatepost.access.http import health_page, negotiate, onward, well_known
+from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.asked import Asked
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
@@ -99,13 +99,19 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     if value and asked.by_cookie and _by_cookie(leg, value, asked):
         return
     authorization = leg.reader.kept.get(b"authorization")
+    if authorization is not None and asked.by_ticket:
+        token = negotiate.read_negotiate(authorization)
+        if token is not None:
+            negotiate.begin(leg, asked, token)
+            return
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
     if credentials is None or not asked.by_password:
         if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
-            ask_to_sign_in(leg, "no credentials")
+            ntlm = negotiate.is_ntlm(authorization)
+            ask_to_sign_in(leg, negotiate.NTLM if ntlm else "no credentials", judged=ntlm)
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
@@ -115,7 +121,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     elif result.verdict is _SIGNED_IN:
         onward.go(exchange, _identity(leg, result, password))
     else:
-        _judged(exchange, result, door.loop.time(), password)
+        judged(exchange, result, door.loop.time(), password)
 
 
 def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
@@ -134,7 +140,7 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
         exchange.add_fields(forms.renewal(signed, asked.query, now))
         onward.go(exchange, signed.identity)
     else:
-        _judged(exchange, signed.result, leg.door.loop.time(), "")
+        judged(exchange, signed.result, leg.door.loop.time(), "")
     return True
 
 
@@ -150,7 +156,7 @@ async def _by_cookie_later(exchange: Exchange, name: str) -> None:
         exchange.add_fields(leg.door.forms.renewal(signed, asked.query, leg.door.forms.clock()))
         onward.go(exchange, signed.identity)
     elif signed is not None:
-        _judged(exchange, signed.result, leg.door.loop.time(), "")
+        judged(exchange, signed.result, leg.door.loop.time(), "")
     else:
         exchange.over, leg.exchange = True, None
         _identify(leg, asked)
@@ -166,6 +172,11 @@ def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identi
     return known
 
 
+def _by_ticket(result: SignInResult) -> Identity:
+    assert result.user is not None
+    return Identity(result.user, Way.NEGOTIATE)
+
+
 async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
     door = exchange.leg.door
     started = door.loop.time()
@@ -173,16 +184,19 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
         result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
-    _judged(exchange, result, started, credentials[1])
+    judged(exchange, result, started, credentials[1])
 
 
-def _judged(exchange: Exchange, result: SignInResult, started: float, password: str) -> None:
+def judged(
+    exchange: Exchange, result: SignInResult, started: float, password: str = "", *, by_ticket: bool = False
+) -> None:
+    """The credentials have been judged: on with the request, or its refusal."""
     if exchange.over:
         return
     leg = exchange.leg
     verdict = result.verdict
     if verdict is _SIGNED_IN:
-        onward.go(exchange, _identity(leg, result, password))
+        onward.go(exchange, _by_ticket(result) if by_ticket else _identity(leg, result, password))
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door
@@ -215,4 +229,4 @@ def _busy(exchange: Exchange, reason: str) -> None:
 def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False) -> None:
     """401, the only place that says it: credentials are missing or were `judged` wrong."""
     leg.door.refused(leg, 401, reason, judged=judged)
-    leg.answer(401, fields=challenge(leg.door.realm))
+    leg.answer(401, fields=negotiate.challenges(leg.door.realm, leg.asked))
