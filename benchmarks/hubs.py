@@ -111,6 +111,7 @@ class GatepostHub(ServerProcess):
         argv = [python, "-m", "gatepost", "serve", "-c", str(files.write())]
         super().__init__("gatepost", argv, files.folder, [(files.address, files.port)])
         self.listens: Address = (files.address, files.port)
+        self.operators = files.folder / "gatepost-HUB-01.sock"
 
     def transport(self) -> int:
         """The process id of its transport."""

@@ -52,7 +52,7 @@ class Queued:
 
 
 def fill(spool: Path, count: int) -> None:
-    """Put `count` messages for the dead next hop into the spool, as a hub would have left them."""
+    """Put `count` messages for `dead.example` into the spool, as a hub would have left them."""
     opened = open_spool(Layout(spool), 0)
     try:
         encode = msgspec.msgpack.Encoder().encode

@@ -1,8 +1,8 @@
 """A hub's mail: durable relay beside Postfix, and what a long queue costs.
 
-    python benchmarks/transport.py [--quick] [--only relay queue] [--sizes 5000,50000] [--sessions 20] [--seconds S]
-        [--repeat N] [--peers gatepost gatepost-20 postfix] [--queued 0,100000,1000000] [--directory D] [--python P]
-        [--json FILE]
+    python benchmarks/transport.py [--quick] [--only relay queue later] [--sizes 5000,50000] [--sessions 20]
+        [--seconds S] [--repeat N] [--peers gatepost gatepost-20 postfix] [--queued 0,100000,1000000] [--later 100000]
+        [--directory D] [--python P] [--json FILE]
 
 `relay`: `smtp-source` before each hub, `smtp-sink` behind it; the peers are measured in turn. `taken` is the rate of
 acknowledged messages, `through` that from the start of `smtp-source` until the sink has all; connections of the source
@@ -12,6 +12,8 @@ at 5 kB with 20 sessions, connections kept. Gatepost's connector to the sink has
 since Postfix has no such limit; `gatepost-20` is Gatepost with its default of 20.
 
 `queue`: see `long_queue.py`; the cost of a message must be that with an empty queue.
+
+`later`: see `putting_off.py`; a next server that answers 4xx to each of many recipients must not stop mail to another.
 
 `--directory` is where the queues are; it should be a real disk. Postfix needs root. Exit status 1: something was lost.
 Large messages and a black-holed exchanger have programs of their own: `large_messages.py`, `black_hole.py`.
@@ -31,16 +33,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import long_queue
+import putting_off
 from gatepost.lab.servers.postfix import Postfix
 from gatepost.lab.servers.process import ServerMissing
 from hubs import CountingSink, GatepostHub, start_gatepost, start_postfix
 from long_queue import Queued
+from putting_off import PutOff
 from relaying import Case, Relayed, relay
 
 Hub = tuple[GatepostHub | Postfix, CountingSink]
 """A hub and the sink behind it."""
 
 GOAL = 4.0
+PARTS = ("relay", "queue", "later")
 
 
 @dataclass
@@ -49,6 +54,7 @@ class Results:
 
     relayed: dict[str, dict[str, list[Relayed]]] = field(default_factory=dict)
     queued: list[Queued] = field(default_factory=list)
+    put_off: PutOff | None = None
     faults: list[str] = field(default_factory=list)
 
     def ratio(self, case: str, *, cpu: bool = False) -> float | None:
@@ -62,7 +68,8 @@ class Results:
         relayed = {c: {p: [asdict(r) for r in rounds] for p, rounds in by.items()} for c, by in self.relayed.items()}
         ratios = {c: {"rate": self.ratio(c), "cpu": self.ratio(c, cpu=True)} for c in self.relayed}
         queued = [asdict(one) for one in self.queued]
-        return {"relay": relayed, "ratios": ratios, "queued": queued, "faults": self.faults}
+        later = asdict(self.put_off) if self.put_off else None
+        return {"relay": relayed, "ratios": ratios, "queued": queued, "later": later, "faults": self.faults}
 
 
 def table(results: Results) -> str:
@@ -83,6 +90,8 @@ def table(results: Results) -> str:
             lines.append(f"{'':42} ratio {ratio:.1f}, of processor time {cpu:.1f}")
     if results.queued:
         lines += long_queue.lines(results.queued)
+    if results.put_off:
+        lines += putting_off.lines(results.put_off)
     return "\n".join(lines)
 
 
@@ -102,6 +111,12 @@ def measure(folder: Path, wish: argparse.Namespace) -> Results:
             results.queued.append(found)
             shutil.rmtree(folder / f"queued-{count}", ignore_errors=True)
             print(f"  {count:,} queued: loaded after {found.loaded_after:.1f} s", file=sys.stderr)
+    if "later" in wish.only:
+        case = Case(wish.sizes[0], wish.sessions, kept=True)
+        try:
+            results.put_off = putting_off.put_off(folder / "later", wish.python, wish.later, case, wish.repeat)
+        except (OSError, RuntimeError, subprocess.SubprocessError) as fault:
+            results.faults.append(f"put off: {fault}")
     return results
 
 
@@ -161,9 +176,10 @@ def read_wish() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Durable relay of mail beside Postfix.")
     parser.add_argument("--quick", action="store_true", help="short and rough: shows that everything runs")
-    parser.add_argument("--only", nargs="+", default=["relay", "queue"], choices=["relay", "queue"])
+    parser.add_argument("--only", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--sizes", type=numbers, default=[5000, 50000])
     parser.add_argument("--queued", type=numbers, default=[0, 100_000, 1_000_000])
+    parser.add_argument("--later", type=int, default=100_000, help="messages that a next server puts off")
     parser.add_argument("--sessions", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
     parser.add_argument("--repeat", type=int, default=3)
@@ -175,7 +191,7 @@ def read_wish() -> argparse.Namespace:
     wish.least, wish.relayed = 400, 2000
     if wish.quick:
         wish.seconds, wish.repeat, wish.least, wish.relayed = 0.1, 1, 60, 100
-        wish.sizes, wish.queued = wish.sizes[:1], [0, 2000]
+        wish.sizes, wish.queued, wish.later = wish.sizes[:1], [0, 2000], 2000
     return wish
 
 

@@ -25,6 +25,7 @@ How to use it::
 - `start_balanced` (function): a front end before servers that the test plays itself, see `balanced.py`.
 - `browser` (function): fresh headless Chromiums, see `browser.py`.
 - `etcd_node`, `etcd_cluster` (session), `own_cluster` (function): etcd with one or three members, see `etcd_kit.py`.
+- `scratch_disk`, `tmpfs` (function): a folder on a real disk, a file system of 24 MB (root only).
 - Fixtures `cyrus_door`: a front door with carol (DB03 on Cyrus, MBX-03) beside the two others.
 
 A test that stops or moves things takes its own `start_front_door`, never the shared `front_door`.
@@ -33,7 +34,9 @@ A test that stops or moves things takes its own `start_front_door`, never the sh
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,3 +124,25 @@ def start_front_door(servers: Servers) -> Iterator[StartFrontDoor]:
     yield begin
     for door in running:
         door.stop()
+
+
+@pytest.fixture
+def scratch_disk() -> Iterator[Path]:
+    """A folder on a real disk where there is one: the temporary folder may be memory."""
+    folder = Path(tempfile.mkdtemp(prefix="gp-spool-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root: sudo pytest …")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)

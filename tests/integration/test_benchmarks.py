@@ -288,6 +288,8 @@ def test_the_relay_of_mail_is_measured_beside_postfix_and_with_a_queue(tmp_path:
         assert all(rounds[0]["rate"] > 0 and sum(rounds[0]["cpu"].values()) > 0 for rounds in case.values())
     assert [one["messages"] for one in found["queued"]] == [0, 2000]
     assert all(one["memory"] > 10_000_000 and one["relayed"][0]["rate"] > 0 for one in found["queued"])
+    assert found["later"]["messages"] == 2000
+    assert found["later"]["afterwards"][0]["rate"] > 0
 
 
 def test_a_black_holed_mail_exchanger_holds_nobody_up(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from doors import missing
 
+from gatepost.lab import figure, hubs
 from gatepost.lab.servers import dovecot
 from gatepost.lab.servers.process import ServerMissing
 
@@ -74,15 +75,21 @@ def test_the_tour_passes_with_the_labs_own_mailbox_servers() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_however_the_lab_ends(scratch: Path, how: signal.Signals) -> None:
-    """Ctrl-C, SIGTERM and kill -9 of the lab end every process it started."""
+    """Ctrl-C, SIGTERM and kill -9 of the lab end every process it started. What it prints names all its servers."""
     directory = scratch / f"lab-{how.name}"
     argv = [sys.executable, "-m", "gatepost", "lab", "--built-in", "--directory", str(directory)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as lab:
         try:
             assert lab.stdout is not None
+            printed = []
             for line in lab.stdout:
+                printed.append(line)
                 if line.startswith("Up after"):
                     break
+            text = "".join(printed)
+            assert all(f"    {name} " in text for name in (*figure.FRONT_ENDS, *figure.MAILBOX_SERVERS, *hubs.HUBS))
+            assert "swaks --server" in text
+            assert "queue list" in text
             assert lab_processes(directory)
         finally:
             os.kill(lab.pid, how)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from doors import Servers
+from doors import Servers, missing
 from next_servers import Content, Sending, dovecot_lmtp, exim, message, smtp_sink
+from submission_stage import new_sink
 
+from gatepost.lab.servers.postfix import Postfix
+from gatepost.lab.servers.process import ServerMissing, free_ports
 from gatepost.organization.transport import TlsLevel
 from gatepost.transport.message import RecipientState
-from gatepost.transport.send.options import SendTimes
+from gatepost.transport.send.options import Endpoint, SendTimes
 from gatepost.transport.send.outcome import ConnectFailed, Outcome
 from gatepost.transport.send.sender import SmtpSender
-from gatepost.wire.smtp_client_events import SessionFault
+from gatepost.transport.spool.reading import MemoryBody
+from gatepost.wire.smtp_client_events import SessionFault, Step
 
 CONTENT = b"From: a@fabrikam.com\r\nSubject: hello\r\n\r\n.first\r\n..second\r\nthird\r\n"
 DELIVERED, FAILED = RecipientState.DELIVERED, RecipientState.FAILED
@@ -164,6 +168,66 @@ async def test_dovecot_with_a_full_mailbox_answers_for_one_recipient_only(server
             assert outcome.recipients[1].state in (WAITING, FAILED)
             assert outcome.recipients[1].reply.enhanced[1:] == ".2.2"
             assert sender.usable
+
+
+async def in_a_row(sender: SmtpSender, count: int = 20) -> None:
+    """So many messages to alice and bob, the next one's commands with the end of each content."""
+    messages = [message("alice", "bob") for _ in range(count)]
+    contents = [MemoryBody(CONTENT + b"%d\r\n" % number) for number in range(count)]
+    for number, (envelope, content) in enumerate(zip(messages, contents, strict=True)):
+        if number + 1 < count:
+            sender.prepare(messages[number + 1], messages[number + 1].recipients, contents[number + 1])
+        async with asyncio.timeout(SECONDS):
+            outcome = await sender.send(envelope, envelope.recipients, content)
+        assert states(outcome) == [DELIVERED, DELIVERED]
+        assert (sender.client.step is not Step.IDLE) == (0 < number < count - 1)
+
+
+def numbers(bodies: list[bytes]) -> list[int]:
+    """What each ends in."""
+    return sorted(int(body.split()[-1]) for body in bodies)
+
+
+async def test_dovecot_takes_commands_behind_a_content(servers: Servers) -> None:
+    """Each message arrives once and whole (RFC 2920, section 3.1); so with the next two."""
+    with dovecot_lmtp(servers) as (server, endpoint):
+        async with Sending(servers) as sending:
+            await in_a_row(await sending.connect(endpoint, lmtp=True, tls=TlsLevel.NONE))
+        for user in ("alice", "bob"):
+            assert numbers(delivered(server.directory, user)) == list(range(20))
+
+
+async def test_exim_takes_commands_behind_a_content(servers: Servers) -> None:
+    with exim(servers) as (server, endpoint):
+        async with Sending(servers) as sending:
+            await in_a_row(await sending.connect(endpoint))
+        await until(lambda: len(server.bodies()) == 20)
+        assert numbers(server.bodies()) == list(range(20))
+
+
+async def test_postfix_takes_commands_behind_a_content(servers: Servers) -> None:
+    address = servers.address()
+    (port,) = free_ports(address, 1)
+    with new_sink(servers, "in-a-row-sink") as sink:
+        try:
+            settings = "relay_domains = contoso.com\n"
+            postfix = Postfix(
+                servers.scratch / "in-a-row", address, {port: []}, sink.address, settings=settings, name="in-a-row"
+            )
+        except ServerMissing as error:
+            missing(error)
+        with postfix:
+            async with Sending(servers) as sending:
+                await in_a_row(await sending.connect(Endpoint(address, port), tls=TlsLevel.NONE))
+            await until(lambda: len(sink.messages()) == 20)
+            assert numbers(sink.messages()) == list(range(20))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what has no event."""
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 async def test_exim_by_starttls(servers: Servers) -> None:

@@ -12,10 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,28 +78,6 @@ async def main():
 
 uvloop.run(main())
 """
-
-
-@pytest.fixture
-def scratch_disk() -> Iterator[Path]:
-    """A folder on a real disk where there is one: the temporary folder may be memory."""
-    folder = Path(tempfile.mkdtemp(prefix="gp-spool-", dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def tmpfs(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root: sudo pytest …")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 class Told:

@@ -185,7 +185,7 @@ def drop(name: str, no_report: bool, yes: bool, server: str, config: str, **give
     message, wanted = _message(name), _conditions(given)
     if not yes:
         count = len(ask(config, server, "messages", message=message, limit=MOST_LISTED, conditions=wanted))
-        if not click.confirm(f"Delete {name}, messages: {count}?", err=True):
+        if count and not click.confirm(f"Delete {name}, messages: {count}?", err=True):
             raise click.Abort
     arguments = {"message": message, "report": not no_report, "conditions": wanted}
     click.echo(f"messages: {ask(config, server, 'drop', **arguments)}")

@@ -33,7 +33,7 @@ from gatepost.organization.model import (
     VirtualDirectory,
     class_of_service,
 )
-from gatepost.organization.transport import TransportSettings
+from gatepost.organization.transport import TransportConfig, TransportSettings
 
 ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
     "imap": (Protocol.IMAP, 143, TlsMode.STARTTLS),
@@ -51,6 +51,7 @@ ENDPOINTS: dict[str, tuple[Protocol, int, TlsMode | None]] = {
 """Protocol, port and TLS mode of each endpoint's name. `http` has no mode: clear text must be written out."""
 
 TRANSPORT_KEYS = tuple(field.name for field in fields(TransportSettings))
+CONFIG_KEYS = tuple(field.name for field in fields(TransportConfig))
 
 _EXCHANGE = ("owa", "ecp", "Microsoft-Server-ActiveSync", "EWS", "AS", "Autodiscover", "OAB")
 _OLD_WEB = ("exchange", "public", "exchweb")
@@ -96,6 +97,7 @@ def build_organization(
             name: build_send_connector(name, table, relays.get(name, ""))
             for name, table in file.send_connectors.items()
         },
+        transport_config=TransportConfig(**{key: getattr(file.organization.transport, key) for key in CONFIG_KEYS}),
     )
 
 

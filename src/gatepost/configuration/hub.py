@@ -56,6 +56,8 @@ def _judge_certificates(front_end: FrontEndTable, server: Server, organization: 
     ]
     if not front_end.peer_certificate and others:
         message = f"no peer_certificate: {listed(sorted(others))} and {server.name} cannot hand each other mail"
+        if organization.transport_config.shadow_redundancy_enabled and Role.HUB_TRANSPORT in server.roles:
+            message += ", nor keep shadows of it"
         yield warning(
             ("front_end", "peer_certificate"), WHO, message, f"make one with: gatepost ca issue {server.name}"
         )

@@ -98,6 +98,9 @@ A warning does not keep Gatepost from running. While there are faults in the sha
 - Mail: a site with databases and no hub, or no links that lead there; a hub site without a hub; a hub without an `smtp`
   endpoint; a mailbox server with databases that hubs cannot deliver to; no send connector for `*`; a relayed domain
   without a connector, and an address space for an authoritative one.
+- A hub that is alone in its site with shadow redundancy on: nobody can keep shadows of its mail. Shadows that would be
+  taken over before the first heartbeat. No safety net in a site with mailboxes. An accepted domain and no edge, and
+  no hub's receive connector that takes mail from strangers.
 - A receive connector that is an open relay (`externally-secured` for everybody), lets passwords cross in clear, or lets
   in a group that cannot show who it is. A send connector whose password goes to a host that nobody verified.
 - Front ends of one name with different certificates, when their files are checked together:
@@ -123,6 +126,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.transport.dkim.DOMAIN]", hub_schema.DkimTable),
     ("[front_end.transport.content_hook]", hub_schema.ContentHookTable),
     ("[organization]", schema.OrganizationTable),
+    ("[organization.transport]", transport_schema.TransportConfigTable),
     ("[sites.NAME]", schema.SiteTable),
     ("[site_links.NAME]", schema.SiteLinkTable),
     ("[servers.NAME]", schema.ServerTable),
@@ -142,6 +146,7 @@ _LIMITS = "Bounds on what strangers and servers may take. Names that end in `_se
 _INTRODUCTIONS: dict[type[BaseModel], str] = {
     schema.LimitsTable: _LIMITS,
     transport_schema.TransportTable: transport_schema.SETTINGS_TEXT,
+    transport_schema.TransportConfigTable: transport_schema.CONFIG_TEXT,
 }
 _PLAIN: dict[Any, str] = {
     str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "date and time",
@@ -160,7 +165,11 @@ def reference() -> str:
         | _texts(hub_schema)
         | _texts(transport_schema)
     )
-    texts |= {"LimitsTable": _texts(settings)["Limits"], "TransportTable": _texts(transport)["TransportSettings"]}
+    texts |= {
+        "LimitsTable": _texts(settings)["Limits"],
+        "TransportTable": _texts(transport)["TransportSettings"],
+        "TransportConfigTable": _texts(transport)["TransportConfig"],
+    }
     parts = [HEAD]
     for title, table in SECTIONS:
         parts.append("\n".join(_section(title, table, texts)))

@@ -21,6 +21,7 @@ from gatepost.configuration.transport_schema import (
     MAX_SIZE,
     ReceiveConnectorTable,
     SendConnectorTable,
+    TransportConfigTable,
     TransportTable,
 )
 from gatepost.configuration.transport_words import DomainKindWord, Size
@@ -189,6 +190,7 @@ class OrganizationTable(Table):
     )
     """Kinds of accepted domains that are not `authoritative` (all mailboxes are here, others are refused):
     `internal-relay` (some are here, others go on by a send connector), `external-relay` (all goes on)."""
+    transport: TransportConfigTable = TransportConfigTable()
 
 
 class SiteTable(Table):

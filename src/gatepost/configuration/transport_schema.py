@@ -13,6 +13,7 @@ from gatepost.configuration.transport_words import (
     PermissionWord,
     RangeText,
     ReceiveAuthenticationWord,
+    ShadowPreferenceWord,
     Size,
     SmartHostText,
     SpaceText,
@@ -26,7 +27,9 @@ from gatepost.organization.transport import (
     ReceiveAuthentication,
     ReceiveConnector,
     SendConnector,
+    ShadowPreference,
     TlsLevel,
+    TransportConfig,
     TransportSettings,
 )
 from gatepost.organization.transport_text import size_text, span_text
@@ -85,6 +88,48 @@ else:
 SETTINGS_TEXT = """\
 How a hub or an edge carries mail. Times are seconds, or text such as `"00:05:00"` and `"2.00:00:00"`; sizes are bytes,
 or text such as `"10MB"`. `Set-TransportServer` changes the same settings."""
+
+
+_CONFIG_RANGES: dict[str, tuple[float, float]] = {
+    "max_retries_for_remote_site_shadow": (0, 255),
+    "max_retries_for_local_site_shadow": (0, 255),
+    "shadow_heartbeat_frequency": (1, DAY),
+    "shadow_heartbeat_retry_count": (0, 15),
+    "shadow_resubmit_time_span": (1, DAY),
+    "shadow_message_auto_discard_interval": (5, 90 * DAY),
+    "shadow_fence_time": (0, 3600),
+    "safety_net_hold_time": (0, 90 * DAY),
+}
+"""As the source system's commands allow them (exchange-facts 4.4); the last two are ours."""
+
+
+def _config_setting(name: str, kind: type) -> Any:  # noqa: ANN401 - what create_model takes
+    """A key of `TransportConfigTable`."""
+    default = getattr(TransportConfig(), name)
+    if kind is bool:
+        return (bool, Field(default, examples=[str(not default).lower()]))
+    if kind is ShadowPreference:
+        return (ShadowPreferenceWord, Field(default, examples=['"local-only"']))
+    lowest, highest = _CONFIG_RANGES[name]
+    example = min(2 * default, highest) or highest
+    if kind is int:
+        return (int, Field(default, ge=lowest, le=highest, examples=[str(int(example))]))
+    return (Span, Field(default, ge=lowest, le=highest, examples=[f'"{span_text(example)}"']))
+
+
+if TYPE_CHECKING:
+    TransportConfigTable = Table
+else:
+    _CONFIG_KINDS = get_type_hints(TransportConfig)
+    TransportConfigTable = create_model(
+        "TransportConfigTable",
+        __base__=Table,
+        **{f.name: _config_setting(f.name, _CONFIG_KINDS[f.name]) for f in fields(TransportConfig)},
+    )
+
+CONFIG_TEXT = """\
+What all hubs of the organization have in common: shadow redundancy and the safety net. Times are seconds, or text such
+as `"00:02:00"` and `"2.00:00:00"`. `Set-TransportConfig` changes the same settings."""
 
 
 class ReceiveConnectorTable(Table):
@@ -158,6 +203,10 @@ class ReceiveConnectorTable(Table):
         default=default_of(ReceiveConnector, "inactivity_seconds"), ge=1, le=DAY, examples=['"00:10:00"']
     )
     """How long it may be silent; shorter than `connection_seconds`."""
+    max_acknowledgement_delay: Span = Field(
+        default=default_of(ReceiveConnector, "max_acknowledgement_delay"), ge=0, le=DAY, examples=['"00:00:10"']
+    )
+    """How long a message's `250` may wait until another hub has its shadow or it has been delivered. 0: it does not."""
     bare_line_feeds: bool = Field(default=default_of(ReceiveConnector, "bare_line_feeds"), examples=["true"])
     """Whether lines that end in LF alone are taken, and put right. Only for submitters that know no better."""
     proxy_protocol_from: list[RangeText] = Field(default=[], examples=['["10.0.0.5"]'])

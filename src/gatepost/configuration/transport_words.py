@@ -16,6 +16,7 @@ from gatepost.organization.transport import (
     DomainKind,
     PermissionGroup,
     ReceiveAuthentication,
+    ShadowPreference,
     SmartHost,
     TlsLevel,
 )
@@ -70,4 +71,5 @@ SmartHostText = Annotated[SmartHost, BeforeValidator(_text(read_smart_host, '"re
 DomainKindWord = Annotated[DomainKind, BeforeValidator(reader(by_value(DomainKind)))]
 PermissionWord = Annotated[PermissionGroup, BeforeValidator(reader(by_value(PermissionGroup)))]
 ReceiveAuthenticationWord = Annotated[ReceiveAuthentication, BeforeValidator(reader(by_value(ReceiveAuthentication)))]
+ShadowPreferenceWord = Annotated[ShadowPreference, BeforeValidator(reader(by_value(ShadowPreference)))]
 TlsLevelWord = Annotated[TlsLevel, BeforeValidator(reader(by_value(TlsLevel)))]

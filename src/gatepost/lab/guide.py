@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gatepost.lab import figure
+from gatepost.lab import figure, hubs
 from gatepost.lab.fleet import Fleet
 
 GATEPOST = str(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).name == "gatepost" else "gatepost"
@@ -14,7 +14,7 @@ GATEPOST = str(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).name == "gatep
 
 def guide(fleet: Fleet) -> str:
     """The text, with this lab's own addresses, ports and files."""
-    parts = [_who(fleet), _figure(fleet), _try(fleet), _settings(fleet)]
+    parts = [_who(fleet), _figure(fleet), _try(fleet), *_mail(fleet), _settings(fleet)]
     if fleet.ports.notes:
         parts.insert(0, "\n".join(fleet.ports.notes))
     return "\n\n".join(parts)
@@ -42,6 +42,10 @@ def _figure(fleet: Fleet) -> str:
                 lines.append(f"    {name:<8} {address:<11} {ports}")
         here = [(name, address) for name, (where, address) in figure.MAILBOX_SERVERS.items() if where == site]
         lines += [f"    {name:<8} {address}" for name, address in here]
+        for name, (where, address) in hubs.HUBS.items():
+            if where == site and name in fleet.ports.hubs:
+                ports = ", ".join(f"{key} {port}" for key, port in fleet.ports.hubs[name].items())
+                lines.append(f"    {name:<8} {address:<11} {ports} (a hub)")
     return "\n".join(lines)
 
 
@@ -71,10 +75,35 @@ def _try(fleet: Fleet) -> str:
     )
 
 
+def _mail(fleet: Fleet) -> list[str]:
+    """Where there are hubs: sending mail, and what waits."""
+    if not fleet.hubs:
+        return []
+    front = fleet.front_ends[hubs.MAIL_FRONT_ENDS[0]].addresses
+    outside, submission = ("{}:{}".format(*front[key]) for key in ("smtp", "submission"))
+    (user, password), other = (figure.USERS[0].name, figure.USERS[0].password), figure.USERS[1].name
+    signed_in = f"--tls --auth-user {user} --auth-password {password} --from {user}"
+    config = f"-c {fleet.hubs[hubs.SUBMISSION_HUB].configuration}"
+    return [
+        "\n".join(
+            [
+                "Send mail (other domains' waits at a hub, since nobody is at the smart host):",
+                f"  swaks --server {outside} --from me@example.org --to {user}",
+                f"  swaks --server {submission} {signed_in} --to {other},you@example.com",
+                f"  {GATEPOST} queue list --no-empty --all-servers {config}",
+                f"  {GATEPOST} explain --mail {user} you@example.com {config}",
+            ]
+        )
+    ]
+
+
 def _settings(fleet: Fleet) -> str:
     first = fleet.front_ends["CAS-01"].addresses
     lines = [f"A mail client's settings (normal password, user name {figure.USERS[0].name}):"]
     for label, key, kind in (("IMAP", "imaps", "SSL/TLS"), ("IMAP", "imap", "STARTTLS"), ("POP3", "pop3s", "SSL/TLS")):
         host, port = first[key]
         lines.append(f"  {label}: server {host}, port {port}, {kind}")
+    if fleet.hubs:
+        host, port = first["submission"]
+        lines.append(f"  SMTP: server {host}, port {port}, STARTTLS")
     return "\n".join([*lines, f"  (trust the lab's authority first: {fleet.ca})"])

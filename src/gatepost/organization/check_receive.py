@@ -7,7 +7,7 @@ from itertools import combinations
 
 from gatepost.organization.addresses import is_host_name
 from gatepost.organization.faults import Path, error, listed, quoted, unknown, warning
-from gatepost.organization.model import Finding, Organization, Role
+from gatepost.organization.model import Finding, Organization, Role, Version
 from gatepost.organization.transport import (
     AddressRange,
     Binding,
@@ -21,6 +21,8 @@ EVERYBODY = (read_range("0.0.0.0/0"), read_range("::/0"))
 TRUSTED_BITS = 24
 """A range of more addresses than 10.0.0.0/8 has is no private network."""
 
+_OUTSIDE = {PermissionGroup.ANONYMOUS, PermissionGroup.PARTNERS}
+_TRUSTING = {ReceiveAuthentication.EXTERNALLY_SECURED}
 _PASSWORDS = {ReceiveAuthentication.BASIC, ReceiveAuthentication.BASIC_REQUIRE_TLS}
 
 
@@ -35,6 +37,23 @@ def check_receive_connectors(organization: Organization) -> Iterator[Finding]:
         for one, other in combinations(in_use, 2):
             yield from _check_pair(one, other)
         yield from _check_listeners(organization, server, in_use)
+
+
+def check_strangers(organization: Organization) -> Iterator[Finding]:
+    """Whether the Internet's mail for the organization is taken anywhere."""
+    carriers = [s for s in organization.servers.values() if s.carries_mail and s.version is Version.MODERN]
+    hubs = [server.name for server in carriers if Role.HUB_TRANSPORT in server.roles]
+    if not organization.accepted_domains or not hubs or any(Role.EDGE_TRANSPORT in s.roles for s in carriers):
+        return
+    own = [c for hub in hubs for c in organization.receive_connectors_by_server.get(hub, ()) if c.enabled]
+    # Who trusts all clients of some addresses has a filter or another relay in front.
+    if not own or any(c.permission_groups & _OUTSIDE or c.authentication & _TRUSTING for c in own):
+        return
+    domains = listed(organization.accepted_domains)
+    message = f"no connector takes mail from strangers, so none from the Internet comes for {domains}"
+    remedy = 'add "anonymous" to permission_groups of a connector at port 25, or an edge'
+    path, who = _place(own[0])
+    yield warning((*path, "permission_groups"), who, message, remedy)
 
 
 def ranges_of(connector: ReceiveConnector) -> tuple[AddressRange, ...]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gatepost.organization.addresses import is_address, is_host_name
-from gatepost.organization.check_receive import check_receive_connectors
+from gatepost.organization.check_receive import check_receive_connectors, check_strangers
+from gatepost.organization.check_shadow import check_shadow
 from gatepost.organization.faults import Path, error, listed, quoted, repeated, suggestion, unknown, warning
 from gatepost.organization.model import Finding, Organization, Protocol, Role, Server, Version
 from gatepost.organization.transport import DomainKind, SendConnector, TlsLevel
@@ -28,6 +29,8 @@ def check_transport(organization: Organization) -> Iterator[Finding]:
         yield from _check_domains_have_ways(organization)
         yield from _check_sites(organization)
         yield from _check_endpoints(organization)
+        yield from check_shadow(organization)
+        yield from check_strangers(organization)
 
 
 # Accepted domains

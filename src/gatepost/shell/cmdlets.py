@@ -17,6 +17,7 @@ from gatepost.shell.send_connector_cmdlets import send_connector_cmdlets
 from gatepost.shell.server_cmdlets import server_cmdlets
 from gatepost.shell.transport_cmdlets import ALIASES as TRANSPORT_ALIASES
 from gatepost.shell.transport_cmdlets import transport_cmdlets
+from gatepost.shell.transport_config_cmdlets import transport_config_cmdlets
 
 
 @cache
@@ -31,6 +32,7 @@ def all_cmdlets() -> Cmdlets:
         *receive_connector_cmdlets(),
         *send_connector_cmdlets(),
         *transport_cmdlets(),
+        *transport_config_cmdlets(),
         *queue_cmdlets(),
         *message_cmdlets(),
         *object_cmdlets(all_cmdlets),

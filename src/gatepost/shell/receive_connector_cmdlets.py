@@ -57,6 +57,12 @@ SETTINGS = (
     Setting("TarpitInterval", "tarpit_seconds", Form.SPAN, "How long a refusal waits."),
     Setting("ConnectionTimeout", "connection_seconds", Form.SPAN, "How long a connection may last."),
     Setting("ConnectionInactivityTimeout", "inactivity_seconds", Form.SPAN, "How long it may be silent."),
+    Setting(
+        "MaxAcknowledgementDelay",
+        "max_acknowledgement_delay",
+        Form.SPAN,
+        "How long a 250 may wait for the message's shadow; 0 never.",
+    ),
 )
 
 _IDENTITY = Parameter("Identity", Kind.TEXT, "The connector, or SERVER\\connector.", 0)

@@ -272,12 +272,25 @@ class Hub:
             return msgspec.to_builtins(self._selector.unhealthy(self._clock()))
         if verb == "forget":
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
-        if verb == "redirect" and arguments.get("target") not in self._configuration.organization.servers:
-            raise NotFound(f"there is no server {arguments.get('target')}")
+        if verb == "redirect":
+            arguments = arguments | {"target": self._other_hub(str(arguments.get("target")))}
         if verb not in VERBS | QUARANTINE_VERBS:
             raise ValueError(f"the transport knows no {verb}")
         answer = getattr(self._operating if verb in VERBS else self._quarantine, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
+
+    def _other_hub(self, name: str) -> str:
+        """The server that mail may be redirected to, as the organization spells it. Raises NotFound."""
+        organization, own = self._configuration.organization, self._configuration.server
+        found = next((s for s in organization.servers.values() if s.name.casefold() == name.casefold()), None)
+        if found is None:
+            raise NotFound(f"there is no server {name}")
+        if not found.carries_mail:
+            # It would take the mail as for mailboxes of its own, and senders would hear that there are none.
+            raise NotFound(f"{found.name} is no hub and no edge: mail for others cannot be handed to it")
+        if found.name == own.name:
+            raise NotFound(f"the mail is at {found.name} already")
+        return found.name
 
     # What changes
 

@@ -12,6 +12,7 @@ from gatepost.transport.headers.edits import MAX_HELD, left_out
 from gatepost.transport.headers.kinds import FENCED_PREFIXES
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader
+from gatepost.transport.spool.reading import MemoryBody
 
 _END = b"\r\n\r\n"
 
@@ -31,6 +32,9 @@ async def changed(
     With `fenced` less those too that servers of the organization tell each other. What is put in front stays. `body`
     is the caller's to close, too. Raises OSError.
     """
+    whole_content: bytes | None = getattr(body, "whole", None)
+    if whole_content is not None:
+        return _changed_at_once(body, whole_content, before, without, fenced=fenced)
     if not without and not fenced:
         return _Leaving(body, before, b"", None, body.size) if before else body
     chunks = body.chunks()
@@ -45,11 +49,24 @@ async def changed(
     finally:
         if whole:
             await _close(chunks)
-    header = held[: held.find(_END) + 2].lower()
     kept = held
-    if without or any(prefix in header for prefix in FENCED_PREFIXES):
+    if without or _is_fenced(held):
         kept = left_out(held, without, fenced=fenced)
     return _Leaving(body, before, kept, None if whole else chunks, body.size - len(held) + len(kept))
+
+
+def _changed_at_once(
+    body: BodyReader, content: bytes, before: bytes, without: Collection[bytes], *, fenced: bool
+) -> BodyReader:
+    kept = content
+    if without or (fenced and _is_fenced(content)):
+        kept = left_out(content, without, fenced=fenced)
+    return body if kept is content and not before else MemoryBody(before + kept)
+
+
+def _is_fenced(content: bytes) -> bool:
+    header = content[: content.find(_END) + 2].lower()
+    return any(prefix in header for prefix in FENCED_PREFIXES)
 
 
 class _Leaving:

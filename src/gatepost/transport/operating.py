@@ -112,14 +112,15 @@ class Operating:
     def redirect(self, target: str, queue: str = EVERY) -> int:
         """Send what waits in delivery queues to another server of the organization instead; how many messages.
 
-        What comes later goes its own way, and so does what is still here after a restart.
+        What is frozen stays (exchange-facts 4.6: only active messages). What comes later goes its own way, and so
+        does what is still here after a restart.
         """
         now, count = self._clock(), 0
         next_hop = NextHop(DeliveryType.SERVERS, target)
         for entry in self._named(queue):
-            if entry.next_hop == next_hop or entry.next_hop.delivery in NO_DELIVERY:
+            if entry.suspended or entry.next_hop == next_hop or entry.next_hop.delivery in NO_DELIVERY:
                 continue
-            for item in entry.empty():
+            for item in entry.empty(frozen=False):
                 item.due = 0.0
                 self._dispatcher.touch(self._queues.add(next_hop, item, now))
                 count += 1
@@ -262,7 +263,7 @@ class Operating:
         if name == EVERY:
             queue, number = EVERY, EVERY
         if number != EVERY and not number.isdecimal():
-            raise NotFound(f"{name} is no message: write QUEUE\\NUMBER, or *\\NUMBER")
+            raise NotFound(f"{name} is no message: write QUEUE\\NUMBER, *\\NUMBER or QUEUE\\* (or / for \\)")
         count = 0
         for entry in self._named(queue or EVERY):
             for item in list(entry) if number == EVERY else [found for found in [entry.find(int(number))] if found]:

@@ -243,6 +243,19 @@ class MailSender:
         """See `dispatch.ports.Sender`."""
         return self._session.usable and self._messages < self._most
 
+    @property
+    def prompt(self) -> bool:
+        """See `dispatch.ports.Sender`."""
+        return self._session.prompt and self._messages + 2 <= self._most
+
+    async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
+        """See `dispatch.ports.Sender`."""
+        if self._delivers:
+            self._reaching.fill_in(envelope, places)
+        before = return_path_field(envelope.sender) if self._returns else b""
+        recipients = [envelope.recipients[place] for place in places]
+        self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced))
+
     async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
@@ -284,7 +297,12 @@ def _fate(action: str, *, delivers: bool) -> Fate | None:
 def _reason(connected: NotConnected) -> str:
     if not connected.errors:
         return "all servers of the next hop are known to be down"
-    return "; ".join(f"{target}: {error}" for target, error in connected.errors)[:MAX_REASON]
+    return "; ".join(f"{target}: {_words(error)}" for target, error in connected.errors)[:MAX_REASON]
+
+
+def _words(error: Exception) -> str:
+    """What operators read; without the number that Python puts before the system's words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def fresh(unreached: Mapping[str, float], now: float) -> frozenset[str]:

@@ -4,7 +4,8 @@
                  └─► HELO                                 transact │                   │
                                           MAIL, RCPT…, DATA ─► content ─► end ─► (RSET)┘
 
-Where the server offers PIPELINING (RFC 2920) a transaction's commands go in one piece, else one at a time. The server
+Where the server offers PIPELINING (RFC 2920) a transaction's commands go in one piece, else one at a time; the next
+transaction's may go with the end of the content. The server
 is not trusted: replies are bounded, one that nobody asked for ends the session. A fault of the session is never one of
 the message (field cases 42 and 44): only the answers to MAIL, RCPT, DATA and to the content decide over recipients.
 """
@@ -39,8 +40,8 @@ CLOSED = Closed()
 class SmtpClient:
     """One session. `step` is what it waits for; `extensions` is what the server offers since the last EHLO."""
 
-    __slots__ = ("_hello", "_mechanism", "_reader", "_responses", "_settings", "_transaction", "extensions", "replies",
-                 "secured", "step")  # fmt: skip
+    __slots__ = ("_following", "_hello", "_mechanism", "_reader", "_responses", "_settings", "_transaction",
+                 "extensions", "replies", "secured", "step")  # fmt: skip
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises ValueError when the name cannot be said."""
@@ -52,6 +53,8 @@ class SmtpClient:
         self._mechanism = ""
         self._responses: list[bytes] = []
         self._transaction: Transaction | None = None
+        self._following: Transaction | None = None
+        """One that was begun together with the end of this one's content."""
         self.extensions = Extensions()
         self.replies = 0
         """Whole replies so far: by them one sees that the server is getting on."""
@@ -104,6 +107,7 @@ class SmtpClient:
         """End the session: `Broken`, or what that makes of the transaction's recipients."""
         at = self.step
         self.step = Step.OVER
+        self._following = None
         self._reader.clear()
         end = Broken(fault, self._shown(f"{text} ({at.value})"), reply)
         if self._transaction is None:
@@ -225,6 +229,28 @@ class SmtpClient:
         assert self._transaction is not None
         self.step = Step.END
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether `follow` may be called now: the content's end is being sent, and all recipients were accepted."""
+        transaction = self._transaction
+        return (
+            self.step is Step.END
+            and self._following is None
+            and self.extensions.pipelining
+            and transaction is not None
+            and transaction.all_accepted
+        )
+
+    def follow(self, mail: bytes, recipients: Sequence[bytes]) -> bytes:
+        """Begin the next transaction right behind the end of the content (RFC 2920, section 3.1): what to send with it.
+
+        Its replies come after this one's `Finished`. Raises RuntimeError when it may not.
+        """
+        if not self.may_follow or not recipients:
+            raise RuntimeError(f"no transaction can follow at {self.step.value}")
+        self._following = Transaction(mail, recipients, self._settings.lmtp, False, True)
+        return self._following.opening()
+
     def chunk(self, size: int, *, last: bool) -> bytes:
         """The command before `size` octets of content."""
         assert self._transaction is not None
@@ -242,11 +268,13 @@ class SmtpClient:
         self.step, event = transaction.reply(self.step, reply)
         if type(event) is Broken:
             at, self.step = self.step, Step.OVER
-            self._transaction = None
+            self._transaction = self._following = None
             self._reader.clear()
             return [transaction.cut(event, at)]
         if self.step is Step.IDLE:
-            self._transaction = None
+            self._transaction, self._following = self._following, None
+            if self._transaction is not None:
+                self.step = Step.MAIL
         return [] if event is None else [event]
 
     def _shown(self, text: str) -> str:

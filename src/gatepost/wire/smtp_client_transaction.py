@@ -48,6 +48,11 @@ class Transaction:
         self._answered = 0
         """Replies that LMTP has given after the content."""
 
+    @property
+    def all_accepted(self) -> bool:
+        """Whether the server takes the message for everybody, as far as it has said."""
+        return len(self._accepted) == len(self._recipients)
+
     def opening(self) -> bytes:
         """What to send first."""
         if not self._pipelined:

@@ -22,6 +22,7 @@ FINDINGS = {
     "exchange-2010-three-sites.toml": [],
     "mail-two-sites.toml": [],
     "hub.toml": [
+        "warning: server HUB-01: is the only hub of site main: nobody there can keep shadows of its mail",
         "warning: database DB01: has one copy only, on MBX-01: if that server is lost, nothing takes over",
     ],
 }

@@ -34,6 +34,7 @@ from gatepost.organization.transport import (
     SendConnector,
     SmartHost,
     TlsLevel,
+    TransportConfig,
     TransportSettings,
 )
 from gatepost.organization.transport_text import read_binding, read_range
@@ -85,6 +86,7 @@ def clean() -> Organization:
         databases={"DB": Database("DB", (DatabaseCopy("MBX-1", 1), DatabaseCopy("MBX-2", 2)))},
         receive_connectors={"Default": receive("Default")},
         send_connectors={"Internet": send("Internet", "*")},
+        transport_config=TransportConfig(shadow_redundancy_enabled=False),  # each is alone in its site
     )
 
 

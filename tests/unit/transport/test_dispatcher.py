@@ -102,7 +102,11 @@ class Server:
         self.address = address
         self.server = f"mx.example.net [{address}]"
         self.usable = True
+        self.prompt = stage.prompt
         self._messages = 0
+
+    async def prepare(self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader) -> None:
+        self._stage.prepared.append((int(envelope.subject), places))
 
     async def send(
         self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
@@ -135,6 +139,8 @@ class Stage:
         self.settings = TransportSettings()
         self.say: Say = ok
         self.sent: list[tuple[int, tuple[int, ...], str]] = []
+        self.prompt = False
+        self.prepared: list[tuple[int, tuple[int, ...]]] = []
         self.quits = 0
         self.most_messages = 1_000_000
         """Of a connection."""
@@ -706,3 +712,55 @@ async def test_words_of_ours_name_no_server(stage: Stage) -> None:
     stage.queue(7, recipients=2)
     await stage.until(lambda: stage.spool.updated == [7])
     assert [each.server for each in stage.spool.kept[7].recipients] == ["mx.example.net [192.0.2.1]", ""]
+
+
+async def test_the_next_message_is_prepared_while_one_is_sent(stage: Stage) -> None:
+    stage.prompt = True
+    stage.settings = stage.settler.settings = TransportSettings(max_per_domain_outbound_connections=1)
+    for number in range(5):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.spool.removed) == 5)
+    assert [number for number, _, _ in stage.sent] == [0, 1, 2, 3, 4]
+    assert [number for number, _ in stage.prepared] == [1, 2, 3, 4]
+    assert len(stage.settler.hands) == 0
+
+
+async def test_a_prepared_message_keeps_its_place_when_the_connection_ends(stage: Stage) -> None:
+    stage.prompt = True
+    stage.settings = stage.settler.settings = TransportSettings(max_per_domain_outbound_connections=1)
+    said: list[int] = []
+
+    def once(number: int, places: tuple[int, ...]) -> Sent:
+        said.append(number)
+        return Sent((), "gone") if said == [0, 1] else ok(number, places)
+
+    stage.say = once
+    for number in range(4):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.spool.removed) == 4)
+    assert said[:2] == [0, 1]
+    assert sorted(said) == [0, 1, 1, 2, 3]
+    assert len(stage.settler.hands) == 0
+    assert len(stage.queues.get(HOP) or ()) == 0
+
+
+async def test_a_message_that_cannot_be_read_ahead_is_met_when_it_is_its_turn(stage: Stage) -> None:
+    stage.prompt = True
+    stage.settings = stage.settler.settings = TransportSettings(max_per_domain_outbound_connections=1)
+    for number in range(3):
+        stage.queue(number)
+    del stage.spool.kept[1]
+    await stage.until(lambda: len(stage.spool.removed) == 2)
+    assert [number for number, _, _ in stage.sent] == [0, 2]
+    assert len(stage.settler.hands) == 0
+
+
+async def test_an_idle_connection_is_quicker_than_one_that_prepares(stage: Stage) -> None:
+    stage.prompt = True
+    for number in range(60):
+        stage.queue(number)
+    await stage.until(lambda: len(stage.spool.removed) == 60)
+    stage.prepared.clear()
+    stage.queue(60)
+    await stage.until(lambda: len(stage.spool.removed) == 61)
+    assert stage.prepared == []

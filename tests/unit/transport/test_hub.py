@@ -269,16 +269,6 @@ async def test_a_frozen_message_and_a_frozen_queue_stay_so_over_a_restart(stage:
     await stage.until(lambda: stage.outside.received)
 
 
-async def test_waiting_mail_is_redirected_to_another_server(stage: HubStage) -> None:
-    await stage.outside.stop()
-    await stage.send("a@contoso.com", "c@example.org")
-    await stage.until(lambda: stage.hub.counters()["unhealthy_servers"])
-    assert await stage.hub.operate("redirect", {"target": "MBX-02"}) == 1
-    await stage.until(lambda: stage.mailboxes["MBX-02"].received)
-    with pytest.raises(NotFound):
-        await stage.hub.operate("redirect", {"target": "HUB-99"})
-
-
 async def test_a_message_the_process_died_of_twice_is_put_aside(stage: HubStage) -> None:
     """Poison messages: held until an operator says otherwise."""
     stage.outside.replies["END"] = "451 4.3.0 Later"

@@ -465,6 +465,16 @@ async def test_xclient_begins_a_new_session_for_the_client() -> None:
         )
 
 
+async def test_whom_somebody_has_spoken_for_does_not_speak_for_others_not_even_at_the_same_address() -> None:
+    """A front end hands on clients of its own machine too, and uses no hub that would take XCLIENT from them."""
+    async with receiving(replace(CONNECTOR, xclient_from=(loopback(),))) as stage:
+        client = await stage.client()
+        got = await client.say("EHLO front.example", "XCLIENT ADDR=127.0.0.1", "EHLO c.example", "XCLIENT LOGIN=anna")
+        assert "XCLIENT" in got[0]
+        assert "XCLIENT" not in got[2]
+        assert got[3] == "502 5.5.1 Not available here"
+
+
 async def test_a_peer_that_brings_many_clients_is_not_one_source() -> None:
     front = replace(CONNECTOR, max_connections_per_source=1, xclient_from=(loopback(),))
     async with receiving(front) as stage:
@@ -473,6 +483,21 @@ async def test_a_peer_that_brings_many_clients_is_not_one_source() -> None:
             assert (await client.say(f"XCLIENT ADDR=192.0.2.{number}"))[0].startswith("220")
         again = await stage.client()
         assert (await again.say("XCLIENT ADDR=192.0.2.0"))[0].startswith("421 4.7.0")
+
+
+async def test_who_only_sends_after_the_last_answer_is_cut_off() -> None:
+    """What comes is dropped for a while, so that the answer can be read; but not without end."""
+    async with receiving() as stage:
+        client = await stage.client()
+        client.writer.write(b"NOOP\r\n" * 1000)
+
+        async def go_on() -> None:
+            for _ in range(40):
+                client.writer.write(b"x" * 1024 * 1024)
+                await client.writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await go_on()
 
 
 # --- passwords

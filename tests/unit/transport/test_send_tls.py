@@ -26,7 +26,7 @@ from gatepost.routing.next_hop import Way
 from gatepost.transport.message import RecipientState
 from gatepost.transport.send.options import Endpoint, SendTimes
 from gatepost.transport.send.outcome import ConnectFailed
-from gatepost.transport.send.tls import MAX_NOTES, TlsContexts, TlsMaterial, WithoutTls, server_name
+from gatepost.transport.send.tls import MAX_NOTES, NotedHosts, TlsContexts, TlsMaterial, server_name
 from gatepost.wire.smtp_client_events import SessionFault
 
 NAME = "mx.x.test"
@@ -118,7 +118,7 @@ async def test_a_handshake_has_its_time(stage: Stage) -> None:
 
 
 def test_row_25_the_note_about_a_host_expires_and_notes_are_bounded() -> None:
-    notes = WithoutTls(seconds=10.0)
+    notes = NotedHosts(seconds=10.0)
     host = Endpoint("192.0.2.1", 25)
     assert (host, 0.0) not in notes
     notes.note(host, 0.0)

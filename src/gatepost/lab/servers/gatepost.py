@@ -18,7 +18,7 @@ from typing import Any
 from gatepost.lab.servers.process import POLL_SECONDS, READY_SECONDS, Address, ServerNotStarted, ServerProcess
 from gatepost.lab.toml_text import Table, toml_text
 
-EVENT_SECONDS = 5.0
+EVENT_SECONDS = 20.0
 """Until a log line is there; a session's is written when it has ended."""
 COMMAND_SECONDS = 90.0
 """One run of a `gatepost` command, on a busy machine."""

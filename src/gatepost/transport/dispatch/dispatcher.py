@@ -177,17 +177,33 @@ class Dispatcher:
 
     async def _send_all(self, queue: DeliveryQueue, sender: Sender) -> None:
         sent = 0
+        ahead: Item | None = None
+        held = False
+        hands = self._settler.hands
         try:
             while sender.usable and not self._ending:
-                item = queue.take(self._clock(), sender.address)
+                item, is_held = ahead or queue.take(self._clock(), sender.address), held
+                ahead, held = None, False
                 if item is None:
                     if not await self._idles(queue):
                         return
-                elif await InSteps(self._send(queue, sender, item, sent), partial(self._spool.in_hand, item.number)):
-                    sent += 1
-                else:
-                    return
+                    continue
+                try:
+                    ahead = self._taken_ahead(queue, sender)
+                    if ahead is not None:
+                        held = await InSteps(self._prepare(sender, ahead), partial(self._spool.in_hand, ahead.number))
+                    work = self._send(queue, sender, item, sent)
+                    if not await InSteps(work, partial(self._spool.in_hand, item.number)):
+                        return
+                finally:
+                    if is_held:
+                        hands.give_back(item.number)
+                sent += 1
         finally:
+            if ahead is not None:
+                if held:
+                    hands.give_back(ahead.number)
+                queue.put_back(ahead, self._clock())
             # The next connection need not wait for the end of this one.
             queue.connections -= 1
             queue.leaving += 1
@@ -196,6 +212,36 @@ class Dispatcher:
                 await sender.quit()
             finally:
                 queue.leaving -= 1
+
+    def _taken_ahead(self, queue: DeliveryQueue, sender: Sender) -> Item | None:
+        """The item after the one that is about to be sent, where no other connection would be quicker with it."""
+        now = self._clock()
+        if not sender.prompt or queue.ready(now) <= len(self._idle.get(queue, ())):
+            return None
+        return queue.take(now, sender.address)
+
+    async def _prepare(self, sender: Sender, item: Item) -> bool:
+        """Let the sender know what follows; whether its envelope is held until then. What cannot be read now is met
+        again when it is the item's turn."""
+        hands = self._settler.hands
+        try:
+            envelope = await hands.take(item.number)
+        except (KeyError, OSError):
+            return False
+        try:
+            places = settling.open_places(envelope, item.recipients)
+            body = await self._opened(item, envelope)
+            try:
+                if places:
+                    await sender.prepare(envelope, places, body)
+            finally:
+                body.close()
+        except (KeyError, OSError):
+            pass
+        except BaseException:
+            hands.give_back(item.number)
+            raise
+        return True
 
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
@@ -254,22 +300,15 @@ class Dispatcher:
         if outcome.fault and not outcome.answers and not sent:
             # It takes connections and no messages: as good as not reached.
             now = self._clock()
-            queue.not_reached(now, outcome.fault, now + self._settler.settings.queue_glitch_retry_interval)
+            reason = f"{sender.server}: {outcome.fault}"
+            queue.not_reached(now, reason, now + self._settler.settings.queue_glitch_retry_interval)
         return not outcome.fault
 
     async def _hand_over(self, sender: Sender, item: Item, envelope: Envelope, places: tuple[int, ...]) -> Sent | None:
         """None: the content cannot be read now. Raises `ContentDamaged`."""
 
-        async def opened() -> BodyReader:
-            body = await self._spool.body(item.number)
-            try:
-                return await as_it_leaves(body, envelope)
-            except BaseException:
-                body.close()
-                raise
-
         try:
-            body = await opened()
+            body = await self._opened(item, envelope)
         except ContentDamaged:
             raise
         except (KeyError, OSError):
@@ -277,13 +316,22 @@ class Dispatcher:
         try:
             if not sender.usable:
                 return GONE
-            return await sender.send(envelope, places, body, opened)
+            return await sender.send(envelope, places, body, partial(self._opened, item, envelope))
         except ContentDamaged:
             raise
         except OSError:
             return None
         finally:
             body.close()
+
+    async def _opened(self, item: Item, envelope: Envelope) -> BodyReader:
+        """The content as it leaves. Raises KeyError, OSError."""
+        body = await self._spool.body(item.number)
+        try:
+            return await as_it_leaves(body, envelope)
+        except BaseException:
+            body.close()
+            raise
 
     def _unreadable(self, queue: DeliveryQueue, item: Item, reason: object) -> None:
         self._log.error("message.unreadable", message=item.number, reason=str(reason))

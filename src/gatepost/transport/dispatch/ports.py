@@ -55,6 +55,16 @@ class Sender(Protocol):
     def usable(self) -> bool:
         """Whether another message may be sent on it."""
 
+    @property
+    def prompt(self) -> bool:
+        """Whether it is worth while to `prepare`."""
+
+    async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
+        """What is sent after the next `send`, as far as is known; nothing else may be sent then.
+
+        Raises OSError when the content cannot be read.
+        """
+
     async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
         """Hand a message over for the recipients at `places`; `reopen` opens the content once more.
 

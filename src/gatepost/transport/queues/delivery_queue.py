@@ -259,12 +259,13 @@ class DeliveryQueue:
             self._gone += 1
         return True
 
-    def empty(self) -> list[Item]:
-        """Take all items away that are not in hand, for queueing them anew."""
-        taken = [item for item in self if item.number not in self._in_hand]
+    def empty(self, *, frozen: bool = True) -> list[Item]:
+        """Take all items away that are not in hand, for queueing them anew; with `frozen` also frozen ones."""
+        taken = [item for item in self if item.number not in self._in_hand and (frozen or not item.suspended)]
         self._ready.clear()
         self._deferred.clear()
-        self._suspended.clear()
+        if frozen:
+            self._suspended.clear()
         self._gone = 0
         return taken
 

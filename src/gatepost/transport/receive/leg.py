@@ -37,6 +37,8 @@ PROXY_SECONDS = 10.0
 """Longest wait for a PROXY header."""
 LINGER_SECONDS = 10.0
 """How long what a client still sends is dropped after an answer that ended its session in the midst of something."""
+MAX_LINGERING = 16 * 1024 * 1024
+"""And how many octets of it: who only sends would keep the loop busy."""
 
 
 class Phase(Enum):
@@ -96,6 +98,8 @@ class ReceiveLeg(asyncio.Protocol):
         self._address = ""
         self._ended = False
         """The client sends nothing more."""
+        self._dropped = 0
+        """Octets that came after the last answer."""
         self.phase = Phase.WAITING
         self.deadline = float("inf")
         """When the connection ends whatever it does (loop time)."""
@@ -146,6 +150,10 @@ class ReceiveLeg(asyncio.Protocol):
         if session is None or self.phase is Phase.LINGERING:
             if self.phase is Phase.PROXY:
                 self._read_proxy(data)
+            elif self.phase is Phase.LINGERING:
+                self._dropped += len(data)
+                if self._dropped > MAX_LINGERING:
+                    self._transport.abort()
             return
         self.heard = self._service.loop.time()
         events = session.receive(data)
@@ -223,7 +231,10 @@ class ReceiveLeg(asyncio.Protocol):
         self._timer = service.loop.call_later(max(connector.greeting_delay, GREETING_SECONDS), self._greet)
 
     def _speaks_for_others(self, connector: ReceiveConnector) -> bool:
-        # By the client's address as it is known now: whom a front end has spoken for does not speak for others.
+        # Once a connection: whom a front end has spoken for does not speak for others, not even at a listed address,
+        # as a webmail on the front end's own machine, whose sessions the front end could not hand on otherwise.
+        if self._claim is not None:
+            return False
         client = plain_address(self._address)
         return any(client in addresses for addresses in connector.xclient_from)
 

@@ -13,7 +13,7 @@ from gatepost.transport.send.connection import SmtpConnection, keep_alive
 from gatepost.transport.send.options import Endpoint, SendOptions, TlsFacts
 from gatepost.transport.send.outcome import ConnectFailed
 from gatepost.transport.send.sender import SmtpSender
-from gatepost.transport.send.tls import TlsContexts, TlsMaterial, WithoutTls, server_name, use, verifies
+from gatepost.transport.send.tls import NotedHosts, TlsContexts, TlsMaterial, server_name, use, verifies
 from gatepost.wire.events import StartTls
 from gatepost.wire.smtp_client import SmtpClient
 from gatepost.wire.smtp_client_events import Broken, ClientSettings, SessionFault, TlsUse
@@ -29,12 +29,13 @@ class Outbound:
         log: Any,  # noqa: ANN401 - a structlog logger of whatever kind
         material: TlsMaterial | None = None,
         *,
-        without_tls: WithoutTls | None = None,
+        without_tls: NotedHosts | None = None,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         self._log = log
         self._contexts = TlsContexts(material or TlsMaterial())
-        self._without_tls = without_tls or WithoutTls()
+        self._without_tls = without_tls or NotedHosts()
+        self._one_by_one = NotedHosts()
         self._sweep_seconds = sweep_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -93,6 +94,16 @@ class Outbound:
             self._without_tls.note(endpoint, asyncio.get_running_loop().time())
             self._log.warning("send.without_tls", host=way.host, server=str(endpoint), reason=error.text)
         return await self._stand(await self.reach(endpoint, way, options), TlsUse.NEVER)
+
+    def one_by_one(self, sender: SmtpConnection) -> None:
+        """A session ended when the next message's commands came with the end of a content: for an hour this host is
+        sent one message at a time, so that no message becomes uncertain by that twice."""
+        self._one_by_one.note(sender.endpoint, asyncio.get_running_loop().time())
+        self._log.warning("send.one_by_one", host=sender.way.host, server=str(sender.endpoint))
+
+    def takes_ahead(self, sender: SmtpConnection) -> bool:
+        """Whether the host may be sent the next message's commands with the end of a content."""
+        return (sender.endpoint, asyncio.get_running_loop().time()) not in self._one_by_one
 
     def close(self) -> None:
         """Cut all sessions; those that are being opened are not tried again."""

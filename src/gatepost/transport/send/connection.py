@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from gatepost.routing.next_hop import Way
+from gatepost.transport.message import Envelope, Recipient
 from gatepost.transport.send.options import Endpoint, SendOptions, TlsFacts
+from gatepost.transport.send.plan import Plan
 from gatepost.wire.events import Send
 from gatepost.wire.smtp_client import SmtpClient
 from gatepost.wire.smtp_client_events import Broken, ClientEvent, Finished, Ready, SendContent, SessionFault, Step
@@ -21,6 +24,9 @@ HIGH_WATER = 256 * 1024
 """Octets that wait for a slow server before no more content is read from disk."""
 MAX_EARLY = 64 * 1024
 """Octets that a server may say before we know that it is connected."""
+PROMPT_SECONDS = 0.25
+"""A server that answers a content within this is given the next message's commands together with its end."""
+_INTOLERANT = (SessionFault.LOST, SessionFault.PROTOCOL)
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -29,13 +35,29 @@ KEEPALIVE = (
 """A server that is gone is noticed in five minutes, also while it would have ten to answer the content."""
 
 
+@dataclass(slots=True)
+class Ahead:
+    """The next message of a session, planned while the one before is sent. Its content is in memory."""
+
+    envelope: Envelope
+    recipients: list[Recipient]
+    plan: Plan
+    content: bytes
+    begun: bool = False
+    """Its commands were sent, and the message before is over: what the server says is about this one."""
+    wanted: bool = False
+    """The server waits for the content."""
+    finished: Finished | None = None
+
+
 class SmtpConnection(asyncio.Protocol):
     """Drives an `SmtpClient` over a transport. What it may be used for is `SmtpSender`'s."""
 
-    __slots__ = ("_drained", "_early", "_envelope_deadline", "_finished", "_inline", "_leaving", "_loop", "_opened",
-                 "_outbound", "_paused", "_replies", "_seconds", "_started", "_transport", "_waiter",
-                 "_why", "broken", "client", "closed", "deadline", "endpoint", "idle_since", "messages_sent",
-                 "octets_sent", "options", "session", "stood", "tls", "transactions", "verified", "way")  # fmt: skip
+    __slots__ = ("_ahead", "_drained", "_early", "_ended_at", "_envelope_deadline", "_finished", "_inline", "_leaving",
+                 "_loop", "_opened", "_outbound", "_paused", "_replies", "_said", "_seconds", "_started", "_transport",
+                 "_waiter", "_why", "broken", "client", "closed", "deadline", "endpoint", "idle_since",
+                 "messages_sent", "octets_sent", "options", "prompt", "session", "stood", "tls", "transactions",
+                 "verified", "way")  # fmt: skip
 
     def __init__(self, outbound: Outbound, endpoint: Endpoint, way: Way, options: SendOptions, session: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,6 +76,14 @@ class SmtpConnection(asyncio.Protocol):
         self._paused = False
         self._inline: bytes | None = None
         """The whole content, where it is small: it is sent as soon as the server wants it."""
+        self._ahead: Ahead | None = None
+        """What may be begun together with the end of the content."""
+        self._said: Ahead | None = None
+        """What was, until it is its turn."""
+        self._ended_at = 0.0
+        """When the last content's end was sent, on the loop's clock."""
+        self.prompt = False
+        """The last content was answered at once."""
         self.octets_sent = 0
         """Of content."""
         self._replies = 0
@@ -206,6 +236,10 @@ class SmtpConnection(asyncio.Protocol):
     def _content(self) -> None:
         if self.client.step is not Step.CONTENT:
             return  # the same packet has brought the end of the session
+        said = self._said
+        if said is not None and said.begun:
+            said.wanted = True
+            return
         content = self._inline
         if content is None:
             self._wake()
@@ -213,11 +247,26 @@ class SmtpConnection(asyncio.Protocol):
         encoder = DataEncoder()
         self.octets_sent += len(content)
         self.client.content_end()
-        self._write(encoder.encode(content) + encoder.finish())
+        data = encoder.encode(content) + encoder.finish()
+        self._ended_at = self._loop.time()
+        ahead = self._ahead
+        if ahead is not None and self.client.may_follow:
+            self._ahead, self._said = None, ahead
+            data += self.client.follow(ahead.plan.mail, ahead.plan.commands)
+        self._write(data)
 
     def _over(self, finished: Finished) -> None:
-        self._finished = finished
+        said = self._said
+        if said is not None and said.begun:
+            said.finished = finished
+        else:
+            self._finished = finished
+            self.prompt = self._inline is not None and self._loop.time() - self._ended_at < PROMPT_SECONDS
+            if said is not None:
+                said.begun = True
         if finished.broken is not None:
+            if said is not None and not said.finished and finished.broken.fault in _INTOLERANT and not self._leaving:
+                self._outbound.one_by_one(self)
             self._break(finished.broken)
         self._wake()
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from gatepost.routing.next_hop import Transfer
 from gatepost.transport.message import Envelope, Recipient, RecipientState
 from gatepost.transport.ports import BodyReader
-from gatepost.transport.send.connection import SmtpConnection
+from gatepost.transport.send.connection import Ahead, SmtpConnection
 from gatepost.transport.send.outcome import Outcome, RecipientOutcome, judged
 from gatepost.transport.send.plan import Plan, make_plan
 from gatepost.wire.smtp_client_events import Fate, Finished, SessionFault, Step, Verdict
@@ -41,7 +41,11 @@ class SmtpSender(SmtpConnection):
     @property
     def usable(self) -> bool:
         """Whether `send` may be called now."""
-        if self.closed or not self._started or self.client.step is not Step.IDLE:
+        if self.closed or not self._started:
+            return False
+        if self._said is not None:
+            return self.client.step not in (Step.OVER, Step.QUIT)
+        if self.client.step is not Step.IDLE:
             return False
         limit = self.client.extensions.max_messages
         return not limit or self.transactions < limit
@@ -50,6 +54,23 @@ class SmtpSender(SmtpConnection):
     def busy(self) -> bool:
         """Whether a message is being sent."""
         return not self.closed and self._started and self.client.step not in (Step.IDLE, Step.OVER, Step.QUIT)
+
+    def prepare(self, envelope: Envelope, recipients: list[Recipient], body: BodyReader) -> None:
+        """Say what is sent after the next `send`: where the server is prompt and takes pipelined commands, they go
+        together with the end of that message's content, which saves both sides a wait. Nothing else may be sent then.
+        """
+        content: bytes | None = getattr(body, "whole", None)
+        extensions = self.client.extensions
+        most = min(self.options.max_recipients, extensions.max_recipients or self.options.max_recipients)
+        room = not extensions.max_messages or self.transactions + 2 <= extensions.max_messages
+        if content is None or not (self.prompt and extensions.pipelining and room) or len(recipients) > most:
+            return
+        if not self._outbound.takes_ahead(self):
+            return
+        size = len(content)
+        plan = make_plan(envelope, recipients, extensions, content, size, whole=True, verified=self.verified)
+        if not (plan.refused or plan.chunked or plan.convert):
+            self._ahead = Ahead(envelope, recipients, plan, content)
 
     async def send(
         self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, reopen: Reopen | None = None
@@ -72,7 +93,7 @@ class SmtpSender(SmtpConnection):
                 if again is not None:
                     again.close()
                     again = None
-                if not pending or not self.usable:
+                if not pending or not self.usable or self._said is not None:
                     break
                 if whole is not None:
                     again = _Memory(whole)
@@ -83,7 +104,8 @@ class SmtpSender(SmtpConnection):
         finally:
             if again is not None:
                 again.close()
-            if self.busy:
+            self._ahead = None
+            if self.busy and (self._said is None or not self._said.begun):
                 self._cut_off(SessionFault.LOST, "given up")
         self.idle_since = self._loop.time()
         if any(outcome.state is RecipientState.DELIVERED for outcome in outcomes.values()):
@@ -109,6 +131,9 @@ class SmtpSender(SmtpConnection):
     ) -> tuple[list[Recipient], bytes | None]:
         """One transaction, noted in `outcomes`; who is left for another, and the content if it is in memory."""
         extensions = self.client.extensions
+        said, self._said = self._said, None
+        if said is not None:
+            return await self._send_said(said, envelope, recipients, outcomes)
         limit = min(self.options.max_recipients, extensions.max_recipients or self.options.max_recipients)
         recipients, left = recipients[:limit], recipients[limit:]
         in_memory: bytes | None = getattr(body, "whole", None)
@@ -123,19 +148,51 @@ class SmtpSender(SmtpConnection):
         finally:
             if (close := getattr(chunks, "aclose", None)) is not None:
                 await close()
+        again = self._judge(plan, finished, refusal, outcomes)
+        for recipient in left:
+            outcomes[id(recipient)] = judged(recipient, Verdict(Fate.LATER), finished.broken, dsn=False, lmtp=False)
+        return again + left, head if whole else None
+
+    async def _send_said(
+        self, said: Ahead, envelope: Envelope, recipients: list[Recipient], outcomes: dict[int, RecipientOutcome]
+    ) -> tuple[list[Recipient], bytes | None]:
+        """The transaction whose commands were sent with the end of the last message's content."""
+        self._finished = said.finished
+        is_it = said.envelope is envelope and [*map(id, said.recipients)] == [*map(id, recipients)]
+        if not is_it:
+            self._cut_off(SessionFault.LOST, "another message was announced")
+            said.plan.recipients = recipients
+        if self.closed or self.client.over or not is_it:
+            self._finished = Finished([Verdict(Fate.LATER)] * len(said.plan.recipients), self.broken)
+        else:
+            self._inline = said.content
+            self.transactions += 1
+            self._waiter = self._loop.create_future()
+            self._envelope_deadline = self._loop.time() + self.options.times.envelope
+            if said.wanted:
+                self._content()
+            self._touch()
+            await self._wait()
+            self._inline = None
+        finished = self._result()
+        assert finished is not None
+        return self._judge(said.plan, finished, None, outcomes), said.content
+
+    def _judge(
+        self, plan: Plan, finished: Finished, refusal: Reply | None, outcomes: dict[int, RecipientOutcome]
+    ) -> list[Recipient]:
+        """Note the verdicts; who is left for another transaction."""
+        dsn = self.client.extensions.dsn
         lmtp = self.way.transfer is Transfer.LMTP
         again: list[Recipient] = []
         for recipient, verdict in zip(plan.recipients, finished.verdicts, strict=True):
             if refusal is not None and verdict.fate in (Fate.LATER, Fate.AGAIN) and verdict.reply is None:
                 outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, refusal, ours=True)
                 continue
-            outcome = judged(recipient, verdict, finished.broken, dsn=extensions.dsn, lmtp=lmtp)
-            outcomes[id(recipient)] = outcome
+            outcomes[id(recipient)] = judged(recipient, verdict, finished.broken, dsn=dsn, lmtp=lmtp)
             if verdict.fate is Fate.AGAIN:
                 again.append(recipient)
-        for recipient in left:
-            outcomes[id(recipient)] = judged(recipient, Verdict(Fate.LATER), finished.broken, dsn=False, lmtp=False)
-        return again + left, head if whole else None
+        return again
 
     async def _transact(
         self, plan: Plan, head: bytes, chunks: AsyncIterator[bytes], size: int

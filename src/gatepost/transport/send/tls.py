@@ -103,22 +103,23 @@ def server_name(way: Way, context: ssl.SSLContext) -> str | None:
         return name
 
 
-class WithoutTls:
-    """Hosts whose handshake failed where TLS is opportunistic: for a while they get mail without it (field case 25)."""
+class NotedHosts:
+    """Hosts that are met otherwise for a while: those whose handshake failed where TLS is opportunistic get mail
+    without it (field case 25), those that do not bear commands behind a content get them one message at a time."""
 
     def __init__(self, seconds: float = NOTE_SECONDS) -> None:
         self._seconds = seconds
         self._until: OrderedDict[Endpoint, float] = OrderedDict()
 
     def note(self, endpoint: Endpoint, now: float) -> None:
-        """A handshake with this host failed."""
+        """Something failed with this host."""
         self._until.pop(endpoint, None)
         self._until[endpoint] = now + self._seconds
         if len(self._until) > MAX_NOTES:
             self._until.popitem(last=False)
 
     def __contains__(self, asked: tuple[Endpoint, float]) -> bool:
-        """Whether the host goes without TLS at this moment: `(endpoint, now) in without_tls`."""
+        """Whether the host is noted at this moment: `(endpoint, now) in noted`."""
         endpoint, now = asked
         until = self._until.get(endpoint)
         if until is None:

@@ -41,19 +41,34 @@ class Kept:
 
 
 class ShadowSpool(Protocol):
-    """What the spool does beyond `transport.ports.Spool`. As durable, in the same groups, begun at the call."""
+    """What the spool does beyond `transport.ports.Spool`. As durable, in the same groups, begun at the call.
+
+    What is asked first is durable no later. All but `keep` wait for a disk that is full or fails, as updates do.
+    `envelope`, `body`, `update`, `in_hand` and `quarantine` work for kept messages as for those of the queue; `remove`
+    is for the queue alone.
+    """
+
+    kept_count: int
+    """Messages that are kept: shadows and the safety net's. `count` is the queue's alone."""
 
     def keep(self, writer: BodyWriter, envelope: Envelope, kept: Kept) -> Awaitable[int]:
         """Put a copy on disk that is not queued (`kept.number` is ignored). Raises `SpoolFull`, OSError."""
 
     def set_aside(self, number: int, envelope: Envelope, kept: Sequence[Kept]) -> Awaitable[None]:
-        """A message of the queue is kept from now on, for each of `kept`, and is none of the queue any more."""
+        """A message of the queue is kept from now on, for each of `kept`, and is none of the queue any more.
+
+        Of one that is kept already, `kept` replaces what it was kept for. Of a message that is gone: nothing. A copy of
+        the safety net is found by `Envelope.databases` and `delivered`.
+        """
 
     def take_back(self, number: int, envelope: Envelope) -> Awaitable[None]:
         """A kept message is one of the queue again, and kept for nothing any more."""
 
     def let_go(self, kept: Sequence[tuple[int, str]]) -> Awaitable[None]:
         """Nothing is kept of these (number, key) any more; a message goes with the last of its keys."""
+
+    async def expire(self, now: float, most: int = 1000) -> bool:
+        """Let go of the safety net's copies whose `until` is past; whether there are more than `most`."""
 
     def kept(self, role: Role) -> AsyncIterator[list[Kept]]:
         """All that is on disk, in lists. Raises OSError."""
@@ -65,7 +80,7 @@ class ShadowSpool(Protocol):
         """Keep discard events until they are acknowledged. Asked before the message's removal, durable no later."""
 
     def forget_discards(self, server: str, tokens: Sequence[str]) -> Awaitable[None]:
-        """They are acknowledged, or too old."""
+        """They are acknowledged, or too old. The latest event of each token goes, so not of one that was noted anew."""
 
     async def discards(self) -> dict[str, list[Discarded]]:
         """All that are on disk, by server, oldest first. Raises OSError."""

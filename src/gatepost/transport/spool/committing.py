@@ -15,14 +15,13 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import apsw
 
 from gatepost.transport.ports import SpoolFull
-from gatepost.transport.spool.database import Changed, Database, Group
+from gatepost.transport.spool.changes import NEW, Change, Kind, Move, grouped
+from gatepost.transport.spool.database import Changed, Database
 from gatepost.transport.spool.layout import Layout, sync_directory
 from gatepost.transport.spool.reserve import Reserve
 
@@ -44,39 +43,6 @@ milliseconds, and pages that changed several times are written once."""
 JOURNAL_LEAST = 1024 * 1024
 JOURNAL_FACTOR = 4
 """Readers that are always in the way are waited for from so many times that size on."""
-
-
-class Kind(Enum):
-    """What is asked of the thread."""
-
-    COMMIT = auto()
-    UPDATE = auto()
-    REMOVE = auto()
-    PUT = auto()
-    QUARANTINE = auto()
-    RESUME = auto()
-    FORGET = auto()
-    PROBE = auto()
-    """Nothing, to see whether the disk is well."""
-    RESERVE = auto()
-    """Make the reserve anew, if it is gone."""
-    STOP = auto()
-
-
-@dataclass(slots=True, eq=False)
-class Change:
-    """One thing to write. `blob` is the envelope or the fact's value, `body` a small content, `size` a large one's."""
-
-    kind: Kind
-    future: asyncio.Future[Any] | None = None
-    number: int = 0
-    blob: bytes | None = None
-    body: bytes | None = None
-    size: int = 0
-    crc: int = 0
-    """Of a large content."""
-    text: str = ""
-    """A fact's name, or the reason of a quarantine."""
 
 
 @dataclass(slots=True)
@@ -142,7 +108,7 @@ class Committer:
     def _waiting(self) -> list[Change]:
         """Everything that waits, up to a group's size; empty after some idle time."""
         found: list[Change] = []
-        size = 0
+        size = weight = 0
         try:
             change = self._queue.get(timeout=AGAIN_SECONDS if self._again else IDLE_SECONDS)
             while True:
@@ -151,7 +117,8 @@ class Committer:
                     return found
                 found.append(change)
                 size += len(change.body or b"") + len(change.blob or b"")
-                if size >= self._group_bytes or len(found) >= self._group_changes:
+                weight += _weight(change)
+                if size >= self._group_bytes or weight >= self._group_changes:
                     return found
                 change = self._queue.get_nowait()
         except Empty:
@@ -192,7 +159,7 @@ class Committer:
         """On a full disk: a few at a time, so that the journal's beginning is used again and again. What is left."""
         done: list[Answer] = []
         while changes:
-            part = changes[:SQUEEZED]
+            part = changes[: _few(changes)]
             changed = self._commit(part)
             if isinstance(changed, Exception):
                 self._reserve.release()
@@ -201,7 +168,7 @@ class Committer:
             if isinstance(changed, Exception):
                 break
             done.append(Answer(part, changed=changed))
-            changes = changes[SQUEEZED:]
+            changes = changes[len(part) :]
         return done, changes
 
     def _commit(self, changes: Iterable[Change]) -> Changed | Exception:
@@ -210,8 +177,8 @@ class Committer:
             if self._damaged:
                 self._database.reopen()
                 self._damaged = False
-            group = _grouped(changes)
-            if group.files:
+            group = grouped(changes)
+            if any(step.files for step in group.steps()):
                 sync_directory(self._layout.content)
             changed = self._database.apply(group)
         except Exception as fault:  # noqa: BLE001 - the thread goes on; callers are told
@@ -255,37 +222,24 @@ class Committer:
         self._damaged = not _is_full(fault)
 
 
-def _grouped(changes: Iterable[Change]) -> Group:
-    group = Group()
-    for change in changes:
-        match change.kind:
-            case Kind.COMMIT:
-                group.messages.append((change.number, change.blob or b""))
-                if change.body is None:
-                    group.files.append((change.number, change.size, change.crc))
-                else:
-                    group.contents.append((change.number, change.body))
-            case Kind.UPDATE:
-                group.updates[change.number] = change.blob or b""
-            case Kind.REMOVE:
-                group.removals.append(change.number)
-            case Kind.PUT:
-                group.facts[change.text] = change.blob
-            case Kind.QUARANTINE:
-                group.quarantined.append((change.number, change.text))
-            case Kind.RESUME:
-                group.resumed.append(change.number)
-            case Kind.FORGET:
-                group.forgotten.append(change.number)
-            case _:
-                group.probed = True
-    return group
-
-
 def _parted(changes: list[Change]) -> tuple[list[Change], list[Change]]:
     """New messages, and what became of known ones."""
-    new = [change for change in changes if change.kind is Kind.COMMIT]
-    return new, [change for change in changes if change.kind is not Kind.COMMIT] if new else changes
+    new = [change for change in changes if change.kind in NEW]
+    return new, [change for change in changes if change.kind not in NEW] if new else changes
+
+
+def _weight(change: Change) -> int:
+    return change.weight if isinstance(change, Move) else 1
+
+
+def _few(changes: list[Change]) -> int:
+    """How many of them are tried together on a full disk."""
+    weight = 0
+    for place, change in enumerate(changes):
+        weight += _weight(change)
+        if weight > SQUEEZED:
+            return max(1, place)
+    return len(changes)
 
 
 def _is_ours(fault: Exception) -> bool:

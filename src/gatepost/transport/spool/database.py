@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import apsw
@@ -30,9 +29,9 @@ from gatepost.store.sqlite import (
     open_for_writing,
     transaction,
 )
+from gatepost.transport.spool.aside import MIGRATION, Aside, Moves
 from gatepost.transport.spool.layout import Layout
-
-T = TypeVar("T")
+from gatepost.transport.spool.statements import flat, inserted, listed, marks, parted
 
 SCHEMA = Schema(
     "mail spool",
@@ -52,6 +51,7 @@ SCHEMA = Schema(
         );
         CREATE TRIGGER gone AFTER DELETE ON message BEGIN DELETE FROM content WHERE number = OLD.number; END;
         """,
+        MIGRATION,
     ),
     made_by="the hub",
 )
@@ -66,8 +66,6 @@ KEPT_FREE_PAGES = 16_384
 """64 MiB of free pages are kept for new messages; more go back to the file system."""
 GIVEN_BACK_PAGES = 512
 """At a time: a millisecond or two."""
-_SIZES = (64, 32, 16, 8, 4, 2, 1)
-"""Rows of one statement: any number of rows is a few of these, and each text is prepared once."""
 
 
 @dataclass(slots=True)
@@ -87,8 +85,19 @@ class Group:
     """Quarantined ones that are messages again."""
     forgotten: list[int] = field(default_factory=list)
     """Quarantined ones that are not kept any longer."""
+    moves: Moves | None = None
+    """Of shadows and safety net; done before what was forgotten, quarantined and removed."""
     probed: bool = False
     """Write something in any case, to see whether the disk takes it."""
+    then: Group | None = None
+    """What follows in the same transaction: it concerns messages that were moved here."""
+
+    def steps(self) -> Iterator[Group]:
+        """This one and what follows."""
+        step: Group | None = self
+        while step is not None:
+            yield step
+            step = step.then
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,22 @@ class Changed:
 
     fewer: int = 0
     files: tuple[int, ...] = ()
+    kept: int = 0
+    """More kept messages than before."""
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class _Done:
+    """What the steps of a group have done so far."""
+
+    added: int = 0
+    fewer: int = 0
+    with_file: int = 0
+    files: list[int] = field(default_factory=list)
+    kept: int = 0
+    expired: int = 0
+    highest: int = 0
 
 
 class Database:
@@ -114,11 +139,14 @@ class Database:
         """Whether the last process that had the spool closed it."""
         self.count = 0
         """Messages."""
+        self.kept = 0
+        """Messages that are kept beside the queue."""
         self.journal_bytes = 0
         """Size of the write-ahead log that is not yet in the main file."""
         self.free_bytes = 0
         """Within the main file, as of the last `tidy`."""
         self.connection = self._open()
+        self._aside = Aside(self.connection)
 
     def _open(self) -> apsw.Connection:
         _make(self._path)
@@ -144,14 +172,15 @@ class Database:
             row = self.connection.execute("SELECT identity, next, closed FROM spool").fetchone()
             if row is None:
                 row = (uuid.uuid4().hex, 1, 1)
-                self.connection.execute("INSERT INTO spool VALUES (1, ?, ?, ?)", row)
+                self.connection.execute("INSERT INTO spool (one, identity, next, closed) VALUES (1, ?, ?, ?)", row)
             self.identity, self.first_number, self.closed_well = str(row[0]), int(row[1]), bool(row[2])
             self._reserved = self.first_number + NUMBERS_AHEAD
             self.connection.execute("UPDATE spool SET next = ?, closed = 0", (self._reserved,))
 
     def check(self) -> list[str]:
-        """What is wrong with the file; empty: nothing. Reads every page of every table but the contents'."""
-        tables = ("message", "file", "fact", "spool", "quarantined")
+        """What is wrong with the file; empty: nothing. Reads every page of every table but the contents'
+        and the safety net's, which may be millions of rows that nobody needs at once."""
+        tables = ("message", "file", "fact", "spool", "quarantined", "shadow", "discard")
         try:
             found = [row[0] for t in tables for row in self.connection.execute(f"PRAGMA quick_check('{t}')").fetchall()]
         except apsw.Error as fault:
@@ -161,32 +190,54 @@ class Database:
     def counted(self) -> None:
         """Count what is there, at start and after the file was opened anew."""
         counts: list[tuple[Any, ...]] = self.connection.execute(
-            "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM file)"
+            "SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM file), kept FROM spool"
         ).fetchall()
-        self.count, self._files = counts[0]
+        self.count, self._files, self.kept = counts[0]
 
     def apply(self, group: Group) -> Changed:
-        """Make all of `group` durable, or nothing of it."""
+        """Make all of `group`, and of what follows it, durable, or nothing."""
         with transaction(self.connection):
-            self._insert("message", group.messages)
-            self._insert("content", [(number, crc32(body), body) for number, body in group.contents])
-            self._insert("file", group.files)
-            self._update(list(group.updates.items()))
-            self._put(group.facts)
-            kept = [number for number, reason in group.quarantined if self._quarantine(number, reason)]
-            again = [number for number in group.resumed if self._resume(number)]
-            known = self._forget(group.forgotten)
-            files = self._remove_files([*group.removals, *known])
-            fewer = len(kept) - len(again) + self._remove(group.removals)
-            highest = max((number for number, _ in group.messages), default=0)
+            done = _Done()
+            for step in group.steps():
+                self._apply(step, done)
+            highest, kept = done.highest, done.kept
             reserved = self._reserved
-            if highest >= reserved or group.probed:
+            if highest >= reserved or any(step.probed for step in group.steps()):
                 reserved = max(reserved, highest + NUMBERS_AHEAD)
                 self.connection.execute("UPDATE spool SET next = ?", (reserved,))
+            if kept:
+                self.connection.execute("UPDATE spool SET kept = kept + ?", (kept,))
         self._reserved = reserved
-        self._files += len(group.files) - len(files)
-        self.count += len(group.messages) - fewer
-        return Changed(fewer, files)
+        self._files += done.with_file - len(done.files)
+        self.count += done.added - done.fewer
+        self.kept += kept
+        return Changed(done.fewer, tuple(done.files), kept, done.expired)
+
+    def _apply(self, group: Group, done: _Done) -> None:
+        self._insert("message", group.messages)
+        self._insert("content", [(number, crc32(body), body) for number, body in group.contents])
+        self._insert("file", group.files)
+        done.added += len(group.messages)
+        done.with_file += len(group.files)
+        done.highest = max((done.highest, *(number for number, _ in group.messages)))
+        self._update(list(group.updates.items()))
+        self._put(group.facts)
+        removed = group.removals
+        if group.moves is not None:
+            moved = self._aside.apply(group.moves)
+            done.kept += moved.kept
+            done.fewer -= moved.queued
+            done.expired += moved.expired
+            done.highest = max((done.highest, *(number for number, _ in group.moves.new)))
+            removed = [*removed, *moved.gone]
+        for number, reason in group.quarantined:
+            was_queued, was_kept = self._quarantine(number, reason)
+            done.fewer += was_queued
+            done.kept -= was_kept
+        done.fewer -= sum(self._resume(number) for number in group.resumed)
+        known = self._forget(group.forgotten)
+        done.fewer += self._remove(group.removals)
+        done.files += self._remove_files([*removed, *known], done.with_file)
 
     def checkpoint(self, *, wait: bool = False) -> None:
         """Bring the journal into the main file, so that it is written from its beginning again.
@@ -213,6 +264,7 @@ class Database:
         with suppress(apsw.Error):
             self.connection.close(True)
         self.connection = self._open()
+        self._aside = Aside(self.connection)
         with faults_of(self._path):
             self.counted()
 
@@ -225,12 +277,14 @@ class Database:
             close_after_writing(self.connection)
 
     def _insert(self, table: str, rows: Sequence[tuple[bytes | int, ...]]) -> None:
-        for part in _parted(rows):
-            self.connection.execute(_insertion(table, len(part[0]), len(part)), _flat(part))
+        for part in parted(rows):
+            self.connection.execute(inserted(table, len(part[0]), len(part)), flat(part))
 
     def _update(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        for part in _parted(rows):
-            self.connection.execute(_updating(len(part)), _flat(part))
+        for part in parted(rows):
+            self.connection.execute(_updating(len(part)), flat(part))
+            if self.connection.changes() < len(part):  # gone, or kept
+                self._aside.update(part)
 
     def _put(self, facts: dict[str, bytes | None]) -> None:
         for name, value in facts.items():
@@ -243,34 +297,32 @@ class Database:
         if not numbers:
             return 0
         self.connection.execute(
-            "DELETE FROM message WHERE number IN (SELECT value FROM json_each(?))", (_list(numbers),)
+            "DELETE FROM message WHERE number IN (SELECT value FROM json_each(?))", (listed(numbers),)
         )
         return self.connection.changes()
 
-    def _remove_files(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of those that had one; a quarantined message keeps it."""
-        if not numbers or not self._files:
-            return ()
-        statement = (
-            "DELETE FROM file WHERE number IN (SELECT value FROM json_each(?)) "
-            "AND number NOT IN (SELECT number FROM quarantined) RETURNING number"
-        )
-        rows: list[tuple[Any, ...]] = self.connection.execute(statement, (_list(numbers),)).fetchall()
-        return tuple(row[0] for row in rows)
+    def _remove_files(self, numbers: Sequence[int], new: int) -> list[int]:
+        """The numbers of those that had one. A message that is still somewhere, or quarantined, keeps it."""
+        if not numbers or not self._files + new:
+            return []
+        rows: list[tuple[Any, ...]] = self.connection.execute(_REMOVE_FILES, (listed(numbers),)).fetchall()
+        return [row[0] for row in rows]
 
-    def _quarantine(self, number: int, reason: str) -> bool:
-        """Content and file stay, for whoever looks into it; whether there was such a message."""
-        row = self.connection.execute("SELECT envelope FROM message WHERE number = ?", (number,)).fetchone()
-        if row is None:
-            return False
+    def _quarantine(self, number: int, reason: str) -> tuple[bool, bool]:
+        """Content and file stay, for whoever looks into it; whether it was in the queue, and whether it was kept."""
         content = self.connection.execute("SELECT crc, body FROM content WHERE number = ?", (number,)).fetchone()
+        row = self.connection.execute("SELECT envelope FROM message WHERE number = ?", (number,)).fetchone()
+        queued = row is not None
+        envelope = self._aside.release(number) if row is None else row[0]
+        if envelope is None:
+            return False, False
         self.connection.execute(
-            "INSERT OR REPLACE INTO quarantined VALUES (?, ?, ?, ?)", (number, row[0], reason, time.time())
+            "INSERT OR REPLACE INTO quarantined VALUES (?, ?, ?, ?)", (number, envelope, reason, time.time())
         )
         self.connection.execute("DELETE FROM message WHERE number = ?", (number,))
         if content is not None:
             self.connection.execute("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", (number, *content))
-        return True
+        return queued, not queued
 
     def _resume(self, number: int) -> bool:
         """Whether there was such a one."""
@@ -287,10 +339,12 @@ class Database:
             return []
         rows: list[tuple[Any, ...]] = self.connection.execute(
             "DELETE FROM quarantined WHERE number IN (SELECT value FROM json_each(?)) RETURNING number",
-            (_list(numbers),),
+            (listed(numbers),),
         ).fetchall()
         known = [row[0] for row in rows]
-        self.connection.execute("DELETE FROM content WHERE number IN (SELECT value FROM json_each(?))", (_list(known),))
+        self.connection.execute(
+            "DELETE FROM content WHERE number IN (SELECT value FROM json_each(?))", (listed(known),)
+        )
         return known
 
 
@@ -316,33 +370,16 @@ def _make(path: str) -> None:
             connection.close(True)
 
 
-@cache
-def _insertion(table: str, columns: int, rows: int) -> str:
-    row = f"({','.join('?' * columns)})"
-    return f"INSERT INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - names of ours
+_REMOVE_FILES = """
+DELETE FROM file WHERE number IN (SELECT value FROM json_each(?)) AND number NOT IN (SELECT number FROM quarantined)
+    AND number NOT IN (SELECT number FROM message) AND number NOT IN (SELECT number FROM aside)
+RETURNING number
+"""
 
 
 @cache
 def _updating(rows: int) -> str:
     return (
-        f"WITH new (number, envelope) AS (VALUES {','.join(['(?,?)'] * rows)}) "  # noqa: S608 - only numbers of marks
+        f"WITH new (number, envelope) AS (VALUES {marks(2, rows)}) "  # noqa: S608 - only marks
         "UPDATE message SET envelope = new.envelope FROM new WHERE message.number = new.number"
     )
-
-
-def _parted(rows: Sequence[T]) -> list[Sequence[T]]:
-    parts: list[Sequence[T]] = []
-    at = 0
-    for size in _SIZES:
-        while len(rows) - at >= size:
-            parts.append(rows[at : at + size])
-            at += size
-    return parts
-
-
-def _flat(rows: Sequence[tuple[bytes | int, ...]]) -> list[bytes | int]:
-    return list(chain.from_iterable(rows))
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return f"[{','.join(map(str, numbers))}]"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 SLOTS = 4096
@@ -38,20 +37,23 @@ class InHand:
         self._slots = memoryview(self._map)[_HEAD:].cast("Q")
         self._free = list(range(SLOTS - 1, -1, -1))
 
-    @contextmanager
-    def mark(self, number: int) -> Iterator[None]:
-        """Around the work on a message."""
-        free = self._free
-        if not free:
-            yield
-            return
-        slot = free.pop()
+    def mark(self, number: int) -> AbstractContextManager[None]:
+        """Around the work on a message; each one is used once."""
+        return _Mark(self, number)
+
+    def take(self, number: int) -> int:
+        """A slot for the number; -1: there is none."""
+        if not self._free:
+            return -1
+        slot = self._free.pop()
         self._slots[slot] = number
-        try:
-            yield
-        finally:
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        """The work is over."""
+        if slot >= 0:
             self._slots[slot] = 0
-            free.append(slot)
+            self._free.append(slot)
 
     def close(self) -> None:
         """Nothing is in hand any more; further marks go nowhere. Safe twice."""
@@ -61,6 +63,23 @@ class InHand:
         self._slots.release()
         self._slots = memoryview(bytearray(8 * SLOTS)).cast("Q")
         self._map.close()
+
+
+class _Mark(AbstractContextManager[None]):
+    """A class of its own: it is entered several times a message, and a generator would cost thrice as much."""
+
+    __slots__ = ("_number", "_of", "_slot")
+
+    def __init__(self, of: InHand, number: int) -> None:
+        self._of = of
+        self._number = number
+        self._slot = -1
+
+    def __enter__(self) -> None:
+        self._slot = self._of.take(self._number)
+
+    def __exit__(self, *_: object) -> None:
+        self._of.give_back(self._slot)
 
 
 def _boot_identity() -> bytes:

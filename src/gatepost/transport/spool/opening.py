@@ -150,7 +150,10 @@ def _match_files(layout: Layout, database: Database) -> tuple[int, list[tuple[in
 def _count_crashes(database: Database, suspects: Iterable[int]) -> list[int]:
     found = []
     for number in suspects:
-        row = database.connection.execute("SELECT envelope FROM message WHERE number = ?", (number,)).fetchone()
+        row = database.connection.execute(
+            "SELECT envelope FROM message WHERE number = ?1 UNION ALL SELECT envelope FROM aside WHERE number = ?1",
+            (number,),
+        ).fetchone()
         if row is None:
             continue
         try:

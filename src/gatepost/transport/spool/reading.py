@@ -96,7 +96,10 @@ class Readers:
 
     async def envelope(self, number: int) -> bytes | None:
         """Encoded; None: there is no such message."""
-        row = await self._one("SELECT envelope FROM message WHERE number = ?", number)
+        row = await self._one(
+            "SELECT envelope FROM message WHERE number = ?1 UNION ALL SELECT envelope FROM aside WHERE number = ?1",
+            number,
+        )
         return None if row is None else bytes(row[0])
 
     async def fact(self, name: str) -> bytes | None:
@@ -126,6 +129,10 @@ class Readers:
         statement = "SELECT number, reason, at, envelope FROM quarantined ORDER BY number"
         return await self._run(lambda: [(row[0], row[1], row[2], row[3]) for row in self._all(statement, ())])
 
+    async def rows(self, statement: str, values: tuple[int | str | float, ...]) -> list[tuple[Any, ...]]:
+        """All of a query."""
+        return await self._run(lambda: self._all(statement, values))
+
     def close(self) -> None:
         """Wait for reads under way and let go of everything."""
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -142,7 +149,7 @@ class Readers:
         rows = await self._run(lambda: self._all(statement, (key,)))
         return rows[0] if rows else None
 
-    def _all(self, statement: str, values: tuple[int | str, ...]) -> list[tuple[Any, ...]]:
+    def _all(self, statement: str, values: tuple[int | str | float, ...]) -> list[tuple[Any, ...]]:
         """All rows, so that no read stands in the way of the journal's checkpoint."""
         store: Store | None = getattr(self._own, "store", None)
         if store is None:
@@ -159,7 +166,8 @@ class Readers:
     def _body(self, number: int) -> bytes | tuple[int, int, int] | None:
         rows = self._all(
             "SELECT content.body, file.size, coalesce(content.crc, file.crc) FROM "
-            "(SELECT number FROM message WHERE number = ?1 UNION ALL SELECT number FROM quarantined WHERE number = ?1) "
+            "(SELECT number FROM message WHERE number = ?1 UNION ALL SELECT number FROM aside WHERE number = ?1 "
+            "UNION ALL SELECT number FROM quarantined WHERE number = ?1) "
             "LEFT JOIN content USING (number) LEFT JOIN file USING (number)",
             (number,),
         )

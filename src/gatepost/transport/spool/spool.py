@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from errno import EIO
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gatepost.balancing.back_pressure import METERING_SECONDS, BackPressure, Pressure
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyReader, BodyWriter, Spool, SpoolFull
-from gatepost.transport.spool.committing import Answer, Change, Committer, Kind
+from gatepost.transport.shadow.ports import Kept
+from gatepost.transport.spool.changes import NEW, Change, Kind, Move
+from gatepost.transport.spool.committing import Answer, Committer
+from gatepost.transport.spool.database import Changed
+from gatepost.transport.spool.keeping import BATCH, Keeping, rows_of
 from gatepost.transport.spool.layout import Layout
 from gatepost.transport.spool.metering import FAULT, Meter, Space, space_of
 from gatepost.transport.spool.opening import UNREADABLE, Found, Opened, open_spool
+from gatepost.transport.spool.putting_aside import PuttingAside
 from gatepost.transport.spool.reading import MemoryBody, Readers
 from gatepost.transport.spool.recent import Recent
 from gatepost.transport.spool.writing import ContentWriter
 
 WRITE_THREADS = 4
 """For large contents; each waits for the disk alone."""
-BATCH = 1000
-"""Messages read at once at start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,7 @@ class SpoolSettings:
     """Held back for the journal on a full disk; twice what the journal grows to between two checkpoints."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that was put aside. `at` is in seconds since 1970; no envelope: it cannot be read."""
-
-    number: int
-    reason: str
-    at: float
-    envelope: Envelope | None
-
-
-class DiskSpool(Spool):
+class DiskSpool(Keeping, PuttingAside, Spool):
     """Made by `open`, used on that loop alone."""
 
     def __init__(
@@ -66,6 +60,7 @@ class DiskSpool(Spool):
         space: Callable[[], Space],
         on_pressure: Callable[[Pressure], None] | None,
     ) -> None:
+        super().__init__()
         self._opened = opened
         self._settings = settings
         self._loop = loop
@@ -82,13 +77,13 @@ class DiskSpool(Spool):
         self._updating: dict[int, bytes] = {}
         self._removing: set[int] = set()
         self._putting: dict[str, bytes | None] = {}
-        self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Envelope).decode
         self._closing = False
         self._stopped = False
         self._metering: asyncio.Task[Pressure] | None = None
         self.count = opened.database.count
-        """Messages that are here."""
+        """Messages of the queue."""
+        self.kept_count = opened.database.kept
         self._committer = Committer(opened.layout, opened.database, opened.reserve, loop, self._answered)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -175,20 +170,7 @@ class DiskSpool(Spool):
 
     def commit(self, writer: BodyWriter, envelope: Envelope) -> Awaitable[int]:
         """Put the message on disk; sets `Envelope.size`."""
-        assert isinstance(writer, ContentWriter)
-        future: asyncio.Future[int] = self._loop.create_future()
-        if self._closing or writer.over or writer.fault is not None:
-            future.set_exception(writer.fault or OSError(EIO, "closed, or committed before"))
-            writer.discard()
-            return future
-        envelope.size = writer.size
-        blob = self._encode(envelope)
-        body = writer.take()
-        if body is not None:
-            self._committer.ask(Change(Kind.COMMIT, future, self._number(), blob, body))
-        else:
-            writer.finish(partial(self._file_written, writer, blob, future))
-        return future
+        return self._put_new(Change(Kind.COMMIT), writer, envelope)
 
     def update(self, number: int, envelope: Envelope) -> Awaitable[None]:
         """Keep what has become of the recipients."""
@@ -200,18 +182,6 @@ class DiskSpool(Spool):
     def remove(self, number: int) -> Awaitable[None]:
         """Everything about it is settled."""
         return self._ask_away(Change(Kind.REMOVE, None, number))
-
-    def quarantine(self, number: int, reason: str) -> Awaitable[None]:
-        """Put it aside: it is no message of the queue any more, and its content stays for whoever looks into it."""
-        return self._ask_away(Change(Kind.QUARANTINE, None, number, text=reason))
-
-    def resume(self, number: int) -> Awaitable[None]:
-        """Make a quarantined message one of the queue again; `envelope` tells whether it was one."""
-        return self._ask(Change(Kind.RESUME, None, number))
-
-    def forget(self, number: int) -> Awaitable[None]:
-        """Remove a quarantined message with its content."""
-        return self._ask(Change(Kind.FORGET, None, number))
 
     def put(self, name: str, value: bytes | None) -> Awaitable[None]:
         """Keep a fact under a name; None forgets it. As durable as messages, in the same groups."""
@@ -225,16 +195,6 @@ class DiskSpool(Spool):
     async def facts(self, prefix: str) -> dict[str, bytes]:
         """All on disk whose names begin with `prefix`. Raises OSError."""
         return await self._readers.facts(prefix)
-
-    async def quarantined(self) -> list[Quarantined]:
-        """What was put aside, by number. `body` works for them too. Raises OSError."""
-        found = []
-        for number, reason, at, blob in await self._readers.quarantined():
-            envelope = None
-            with suppress(msgspec.DecodeError):
-                envelope = self._decode(blob)
-            found.append(Quarantined(number, reason, at, envelope))
-        return found
 
     async def envelope(self, number: int) -> Envelope:
         """A new copy each time. Raises KeyError, OSError."""
@@ -268,11 +228,14 @@ class DiskSpool(Spool):
             after = blobs[-1][0]
             found = []
             for number, blob in blobs:
+                if self._taken_back and number in self._taken_back:
+                    continue
                 try:
                     found.append((number, self._decode(blob)))
                 except msgspec.DecodeError:
                     self.quarantine(number, UNREADABLE)
             yield found
+        self._taken_back = None
 
     async def meter(self) -> Pressure:
         """Look at disk and queue now; done every two seconds by itself."""
@@ -326,16 +289,32 @@ class DiskSpool(Spool):
         self._next += 1
         return number
 
+    def _put_new(
+        self, change: Change, writer: BodyWriter, envelope: Envelope, kept: Sequence[Kept] = ()
+    ) -> asyncio.Future[int]:
+        assert isinstance(writer, ContentWriter)
+        future: asyncio.Future[int] = self._loop.create_future()
+        if self._closing or writer.over or writer.fault is not None:
+            future.set_exception(writer.fault or OSError(EIO, "closed, or committed before"))
+            writer.discard()
+            return future
+        envelope.size = writer.size
+        change.future, change.blob = future, self._encode(envelope)
+        change.body = writer.take()
+        change.number = writer.number if change.body is None else self._number()
+        if isinstance(change, Move):
+            change.rows = rows_of(change.number, envelope, kept)
+        if change.body is None:
+            writer.finish(partial(self._file_written, writer, change))
+        else:
+            self._committer.ask(change)
+        return future
+
     def _end_promise(self, size: int) -> None:
         self._promised -= size
 
-    def _ask_away(self, change: Change) -> Awaitable[None]:
-        self._recent.forget(change.number)
-        self._removing.add(change.number)
-        return self._ask(change)
-
-    def _ask(self, change: Change) -> Awaitable[None]:
-        future: asyncio.Future[None] = self._loop.create_future()
+    def _ask(self, change: Change) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
         change.future = future
         if self._closing:
             future.set_exception(OSError(EIO, "the spool is closed"))
@@ -344,39 +323,34 @@ class DiskSpool(Spool):
             self._committer.ask(change)
         return future
 
-    def _file_written(self, writer: ContentWriter, blob: bytes, future: asyncio.Future[int]) -> None:
-        if writer.fault is not None or future.cancelled() or self._stopped:
+    def _file_written(self, writer: ContentWriter, change: Change) -> None:
+        future = change.future
+        if writer.fault is not None or future is None or future.cancelled() or self._stopped:
             writer.remove_file()
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(writer.fault or OSError(EIO, "the spool is closed"))
             return
-        self._committer.ask(Change(Kind.COMMIT, future, writer.number, blob, None, writer.size, writer.crc))
+        change.size, change.crc = writer.size, writer.crc
+        self._committer.ask(change)
 
     def _answered(self, answers: list[Answer]) -> None:
         """Tell everybody what became of a group."""
         for answer in answers:
             if answer.changed is not None:
                 self.count -= answer.changed.fewer
+                self.kept_count += answer.changed.kept
                 for number in answer.changed.files:
                     self._remove_file(number)
             for change in answer.changes:
-                self._settle(change, answer.fault)
+                self._settle(change, answer.fault, answer.changed)
         self._tell_pressure()
 
-    def _settle(self, change: Change, fault: Exception | None) -> None:
+    def _settle(self, change: Change, fault: Exception | None, changed: Changed | None) -> None:
         future = change.future
         match change.kind:
-            case Kind.COMMIT:
-                if fault is not None:
-                    if change.body is None:
-                        self._remove_file(change.number)
-                else:
-                    self.count += 1
-                    if future is None or future.cancelled():
-                        self.remove(change.number)
-                    else:
-                        self._recent.add(change.number, change.blob or b"", change.body)
-            case Kind.UPDATE:
+            case Kind.COMMIT | Kind.KEEP:
+                self._settle_new(change, fault)
+            case Kind.UPDATE | Kind.SET_ASIDE | Kind.TAKE_BACK:
                 if self._updating.get(change.number) is change.blob:
                     del self._updating[change.number]
             case Kind.REMOVE | Kind.QUARANTINE:
@@ -386,12 +360,29 @@ class DiskSpool(Spool):
                     del self._putting[change.text]
         if future is None or future.done():
             return
-        if fault is None:
-            future.set_result(change.number if change.kind is Kind.COMMIT else None)
-        else:
+        if fault is not None:
             future.set_exception(fault)
-            if change.kind is not Kind.COMMIT:
+            if change.kind not in NEW:
                 future.exception()
+        elif change.kind is Kind.EXPIRE and changed is not None:
+            future.set_result(changed.expired)
+        else:
+            future.set_result(change.number if change.kind in NEW else None)
+
+    def _settle_new(self, change: Change, fault: Exception | None) -> None:
+        unwanted = change.future is None or change.future.cancelled()
+        if fault is not None:
+            if change.body is None:
+                self._remove_file(change.number)
+        elif isinstance(change, Move):
+            if unwanted:
+                self.let_go([(change.number, key) for key in change.rows.all_keys()])
+        else:
+            self.count += 1
+            if unwanted:
+                self.remove(change.number)
+            else:
+                self._recent.add(change.number, change.blob or b"", change.body)
 
     def _remove_file(self, number: int) -> None:
         try:
