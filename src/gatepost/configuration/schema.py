@@ -15,6 +15,7 @@ from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.manager_schema import ManagerTable
+from gatepost.configuration.policy_schema import PolicyTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.transport_schema import (
@@ -173,6 +174,7 @@ class FrontEndTable(Table):
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
     directories: list[DirectoryTable] = []
+    sign_in_policy: PolicyTable = PolicyTable()
 
 
 class OrganizationTable(Table):

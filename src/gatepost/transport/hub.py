@@ -27,7 +27,6 @@ from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.open import open_directory
 from gatepost.directory.port import OwnedDirectory
-from gatepost.directory.sign_in import SignInService
 from gatepost.organization.transport import ReceiveConnector, binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
@@ -53,6 +52,7 @@ from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
 from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.sign_in import HubSignIn
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
 
 TICK_SECONDS = 1.0
@@ -124,19 +124,12 @@ class Hub:
         self._log = log
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        front_end, server = configuration.front_end, configuration.server
-        settings = server.transport
-        self._sign_in = SignInService(
-            directory,
-            configuration.organization.default_domain,
-            waiting_limit=front_end.limits.password_checks,
-            per_address=front_end.limits.password_checks_per_address,
-            known_seconds=directory.known_seconds,
-        )
+        server, settings = configuration.server, configuration.server.transport
+        self._sign_in = HubSignIn(configuration, directory, self._loop)
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization.default_domain)
         self.queues = Queues()
-        router = MailRouter(configuration.organization, front_end.server)
+        router = MailRouter(configuration.organization, server.name)
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
         self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
         self._settler = Settler(spool, self._reporting, settings, clock, log)
@@ -240,7 +233,7 @@ class Hub:
         await self._resolver.close()
         if self._checks is not None:
             await self._checks.close()
-        self._sign_in.close()
+        await self._sign_in.end()
         self._registry.close()
         self._directory.close()
         await self._directory.wait_closed()
@@ -301,6 +294,7 @@ class Hub:
     def _configure(self) -> None:
         configuration = self._configuration
         server, front_end = configuration.server, configuration.front_end
+        self._sign_in.policy.set_settings(front_end.policy)
         token = trace_token(configuration.organization.name, server.name)
         connectors = self._connectors()
         limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}

@@ -251,7 +251,7 @@ class MailSender:
     async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
-            self._reaching.fill_in(envelope, places)
+            await self._reaching.fill_in(envelope, places)
         before = return_path_field(envelope.sender) if self._returns else b""
         recipients = [envelope.recipients[place] for place in places]
         self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced))

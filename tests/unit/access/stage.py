@@ -21,6 +21,8 @@ from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts, Reloadable, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import (
@@ -51,6 +53,7 @@ class OneUser:
     accepts_tokens = False
 
     def __init__(self) -> None:
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.verdict: Verdict | None = None
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
@@ -58,7 +61,7 @@ class OneUser:
         """Whose sessions have ended, with their proofs."""
         self.user = User("alice@contoso.com", Mailbox("DB01"), login_at_server="alice")
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         """Known at once when the name says so."""
         return self._judge(name, password) if name.startswith("alice") else None
 

@@ -14,6 +14,8 @@ from gatepost.access.registry_age import RegistryAge
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.model import (
     ClientAccessArray,
@@ -188,6 +190,7 @@ class FakeSignIn:
 
     def __init__(self, databases: dict[str, str]) -> None:
         self.databases = databases
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.now = True
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
@@ -221,7 +224,7 @@ class FakeSignIn:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
         return SignInResult(Verdict.SIGNED_IN, self._user(name))
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         assert protocol is Protocol.HTTPS
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None

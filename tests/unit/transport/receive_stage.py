@@ -148,7 +148,7 @@ class Accounts:
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         return None if name.startswith("slow") else self._judge(name, password)
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:

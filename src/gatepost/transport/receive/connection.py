@@ -118,7 +118,7 @@ class ReceiveConnection(ReceiveLeg):
         if sign_in is None:  # taken away since the session began
             self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"))
             return
-        known = sign_in.password_now(name, password, Protocol.SUBMISSION)
+        known = sign_in.password_now(name, password, Protocol.SUBMISSION, self._address)
         if known is not None:
             self._judged(known)
         else:
