@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
-from gatepost.configuration.policy_schema import Access, PolicyHookTable, OnFailure, PolicyTable, RuleTable
+from gatepost.configuration.policy_schema import Access, OnFailure, PolicyHookTable, PolicyTable, RuleTable
 from gatepost.directory.policy.settings import HookSettings, Penalty, PolicySettings, Rule
 from gatepost.organization.addresses import is_loopback, parse_http_url
 from gatepost.organization.faults import Path, error, quoted, warning

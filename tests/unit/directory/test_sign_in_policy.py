@@ -265,10 +265,14 @@ async def service(stage: Stage) -> AsyncIterator[Service]:
     await stage.policy.close()
 
 
+def _reports(service: Service) -> list[dict[str, object]]:
+    return [body for query, body in service.asked if query == "command=report"]
+
+
 async def reported(service: Service, count: int) -> list[dict[str, object]]:
     async with asyncio.timeout(10):
-        while len(found := [body for query, body in service.asked if query == "command=report"]) < count:
-            await asyncio.sleep(0.005)  # noqa: ASYNC110 - the reports are tasks of the hook's own
+        while len(found := _reports(service)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
     return found
 
 
