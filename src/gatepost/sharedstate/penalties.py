@@ -39,20 +39,31 @@ class SqliteLedger:
         self._charges = 0
 
     async def charge(self, attempt: Attempt, penalty: Penalty, now: float) -> Charge | None:
-        """See `Ledger`. None also when the file takes longer than `ANSWER_SECONDS`."""
+        """See `Ledger`. None also when the file takes longer than `ANSWER_SECONDS`; what is charged then, or for who
+        has left meanwhile, is let go of."""
         self._charges += 1
         if self._charges % TIDY_CHANGES == 1:
             self._writer.write_later(tidy(now))
+        writing = self._writer.write(charging(attempt, penalty, now))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await self._writer.write(charging(attempt, penalty, now))
-        except TimeoutError:
-            return None
+                answer = await asyncio.shield(writing)
+        except (TimeoutError, asyncio.CancelledError) as end:
+            writing.add_done_callback(lambda ended: self._let_go(ended, attempt, now))
+            if isinstance(end, TimeoutError):
+                return None
+            raise
         return None if answer is None else _decode_charge(answer)
 
     def settle(self, attempt: Attempt, charged: Charge, now: float, *, right: bool) -> None:
         """See `Ledger`."""
         self._writer.write_later(settling(attempt, charged, now, right=right))
+
+    def _let_go(self, ended: asyncio.Future[str | None], attempt: Attempt, now: float) -> None:
+        """Nobody waited for the answer any more."""
+        answer = None if ended.cancelled() else ended.result()
+        if answer is not None:
+            self.settle(attempt, _decode_charge(answer), now, right=False)
 
 
 def charging(attempt: Attempt, penalty: Penalty, now: float) -> Change:

@@ -204,6 +204,24 @@ async def test_what_is_given_back_is_so_for_all_workers(stage: Stage, tmp_path: 
     writer.close()
 
 
+async def test_who_leaves_while_being_charged_is_not(tmp_path: Path) -> None:
+    path = str(tmp_path / "shared.sqlite")
+    shared_state.prepare(path)
+    ledger, writer = open_ledger(path, asyncio.get_running_loop())
+    for guess in range(6):
+        charging = asyncio.ensure_future(ledger.charge(Attempt(bytes([guess] * 6), "address"), Penalty(), 1e6))
+        await asyncio.sleep(0)
+        charging.cancel()
+        await asyncio.gather(charging, return_exceptions=True)
+    async with asyncio.timeout(20):
+        count = 99
+        while count > 2:
+            charged = await ledger.charge(Attempt(b"last..", "address"), Penalty(), 1e6)
+            count = charged.count if charged is not None else 99
+    assert count <= 2
+    writer.close()
+
+
 # --- rules and sessions
 
 
