@@ -88,10 +88,10 @@ class DirectoryContract:
         assert await engine.directory.ask("nobody@contoso.com") is None
         assert await engine.directory.ask("") is None
 
-    @pytest.mark.parametrize("name", STRANGE_NAMES)
-    async def test_a_name_is_compared_and_never_obeyed(self, engine: Engine, name: str) -> None:
+    async def test_a_name_is_compared_and_never_obeyed(self, engine: Engine) -> None:
         """Whatever it holds it is nobody's, is no fault, and changes nothing."""
-        assert await engine.directory.ask(name) is None
+        for name in STRANGE_NAMES:
+            assert await engine.directory.ask(name) is None, name
         assert self.same(await engine.directory.ask("anna@contoso.com"), ANNA)
 
     async def test_the_hash_is_not_shown(self, engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol as Port
@@ -10,6 +11,7 @@ from typing import Protocol as Port
 import pytest
 
 from gatepost.activemanager.port import (
+    LOSSES_KEPT,
     MANAGER,
     Dial,
     Lease,
@@ -96,6 +98,25 @@ class RegistryContract:
             wins = list(pool.map(attempt, [f"MBX-{n}" for n in range(8)]))
         assert wins.count(True) == 1
         assert registry.view().active["DB01"] == ActiveCopy("DB01", f"MBX-{wins.index(True)}", 1)
+
+    def test_an_activation_that_may_have_lost_mail_says_so(self, registry: Registry, again: Registry) -> None:
+        """Exchange-facts 4.5: hubs are to hear of (database, [from, to]), also those that were away."""
+        registry.activate("DB01", "MBX-01")
+        assert registry.view().losses == {}
+        registry.activate("DB01", "MBX-02", 1, lost_seconds=600.0)
+        registry.activate("DB02", "MBX-02", lost_seconds=0.0)
+        (loss,) = again.view().losses["DB01"]
+        assert (loss.database, loss.epoch) == ("DB01", 2)
+        assert loss.until - loss.since == pytest.approx(600.0)
+        assert abs(loss.until - time.time()) < 60.0
+        registry.activate("DB01", "MBX-01")  # one without loss takes nothing back
+        assert again.view().losses["DB01"] == (loss,)
+        assert [each.epoch for each in again.view().losses["DB02"]] == [1]
+
+    def test_the_last_lossy_activations_are_kept(self, registry: Registry) -> None:
+        for _ in range(LOSSES_KEPT + 2):
+            registry.activate("DB01", "MBX-01", lost_seconds=1.0)
+        assert [each.epoch for each in registry.view().losses["DB01"]] == list(range(3, LOSSES_KEPT + 3))
 
     def test_a_view_does_not_change(self, registry: Registry) -> None:
         registry.activate("DB01", "MBX-01")
@@ -292,6 +313,7 @@ class RegistryWatchContract:
             lambda: registry.set_dial("DB01", Dial.LOSSLESS),
             lambda: registry.observe([seen], lease),
             lambda: registry.set_organization_version(9),
+            lambda: registry.activate("DB01", "MBX-02", lost_seconds=60.0),
             lambda: registry.give_lease_back(lease),
         ):
             await asyncio.to_thread(change)

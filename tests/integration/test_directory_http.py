@@ -70,8 +70,9 @@ class TestHttpDirectory(DirectoryContract):
 
 
 GARBAGE = (
-    (500, b""), (404, b'{"user": null}'), (302, b'{"user": null}'), (204, b""), (200, b""), (200, b"{}"), (200, b"null"),
-    (200, b'{"user": []}'), (200, b'{"user": {"name": 1}}'), (200, b"<html>"), (200, b"\xff\xfe"), (200, b" " * 70_000),
+    (500, b""), (404, b'{"user": null}'), (302, b'{"user": null}'), (204, b""), (200, b""), (200, b"{}"),
+    (200, b"null"), (200, b'{"user": []}'), (200, b'{"user": {"name": 1}}'), (200, b"<html>"), (200, b"\xff\xfe"),
+    (200, b" " * 70_000),
     (200, b'{"user": {"name": "anna@contoso.com", "disabled": "no"}}'), (401, b'{"user": null}'),
     (503, b'{"user": null}'),
 )  # fmt: skip

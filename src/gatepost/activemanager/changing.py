@@ -15,8 +15,8 @@ def change_registry(registry: Registry, step: Step, lease: Lease | None) -> Resu
         match step:
             case Begin(move):
                 registry.begin_move(replace(move, started=time.time()), lease)
-            case Activate(database, target, epoch):
-                registry.activate(database, target, epoch, lease)
+            case Activate(database, target, epoch, lost_seconds):
+                registry.activate(database, target, epoch, lease, lost_seconds)
             case End(database, move):
                 registry.end_move(database, lease, move)
     except StaleEpoch as fault:

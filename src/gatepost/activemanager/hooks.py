@@ -108,12 +108,12 @@ def shown(output: bytes) -> str:
 def _lag(output: bytes, text: str) -> Result:
     first = output.decode("utf-8", "replace").strip().partition("\n")[0].strip()
     try:
-        number = float(first)
+        numbers = [float(word) for word in first.split()]
     except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
+        numbers = []
+    if not 1 <= len(numbers) <= 2 or not all(0 <= number < float("inf") for number in numbers):
         return Result(Fault.HOOK, f"its first line is no number: {text}")
-    return Result(number=number, text=text)
+    return Result(number=numbers[0], text=text, seconds=numbers[1] if len(numbers) > 1 else None)
 
 
 async def _execute(command: list[str], kept: bytearray) -> str:

@@ -323,10 +323,12 @@ class Manager:
         assert self._holding.lease is not None
         epoch, begun = view.active[task.database].epoch, task.begun
         reason = f"manager's term {self._holding.lease.term}: {task.reason}"
+        lost = task.lost_seconds(self._settings)
         move = Move(task.database, task.source, task.target, epoch, 0.0, reason)
-        plan = Plan(move, task.planned, self._has_hook, begun, asked=task.asked)
+        plan = Plan(move, task.planned, self._has_hook, begun, asked=task.asked, lost_seconds=lost)
         event = "manager.taking_back" if back else "manager.moving" if task.planned else "manager.failing_over"
         facts = {"database": task.database, "source": task.source, "target": task.target, "epoch": epoch}
+        facts |= {"lost_seconds": round(lost)} if lost is not None else {}
         self._out.log("info" if task.planned else "warning", event, **facts, reason=task.reason)
         task.epoch = epoch
         self._begin(task, steps_back(plan) if back else steps_of(plan))
@@ -353,7 +355,7 @@ class Manager:
         task.waiting.discard(number)
         if task.steps is None:
             fault = "" if result.fault is None else result.text or "no answer"
-            task.lags[task.asked_lag_of[number]] = Lag(result.number, fault)
+            task.lags[task.asked_lag_of[number]] = Lag(result.number, fault, result.seconds)
             if not task.waiting:
                 self._choose_by_lag(task, now)
             return

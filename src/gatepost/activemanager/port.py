@@ -18,6 +18,9 @@ from gatepost.routing.decision import ActiveCopy
 MANAGER = "manager"
 """The lease of who may activate copies by itself."""
 
+LOSSES_KEPT = 10
+"""Lossy activations of one database that a view tells of: hubs that were away for long still hear of them."""
+
 HISTORY_KEPT = 100
 """Activations of one database, and holders of one lease, that the history goes back to: what an operator or a checker
 looks at, and no file or cluster that only grows."""
@@ -89,6 +92,17 @@ class Lease:
     """What the engine knows it by."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A copy became the active one at `epoch` that may lack mail delivered from `since` to `until`, its activation:
+    hubs deliver that again from their safety nets (exchange-facts 4.5). Times since 1970, by the activator's clock."""
+
+    database: str
+    epoch: int
+    since: float
+    until: float
+
+
 class Happened(StrEnum):
     """What an entry of the history tells of."""
 
@@ -131,6 +145,8 @@ class RegistryView:
     """By server and service."""
     manager: Lease | None = None
     """Who holds the manager's lease, as far as this picture knows."""
+    losses: Mapping[str, tuple[Loss, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By database, oldest first: the last `LOSSES_KEPT` activations that may have lost mail."""
 
 
 class Registry(Port):
@@ -141,12 +157,18 @@ class Registry(Port):
         ...
 
     def activate(
-        self, database: str, server: str, expected_epoch: int | None = None, lease: Lease | None = None
+        self,
+        database: str,
+        server: str,
+        expected_epoch: int | None = None,
+        lease: Lease | None = None,
+        lost_seconds: float | None = None,
     ) -> ActiveCopy:
         """Make `server` active for `database` with the next epoch; answers the new state. Ends its move.
 
         With `expected_epoch` only if that is still the current one (0: none yet), else raises `StaleEpoch`. With
-        `lease` only while it is held, else raises `LeaseLost`. Raises `RegistryUnavailable`.
+        `lease` only while it is held, else raises `LeaseLost`. With `lost_seconds` a `Loss` is recorded: the copy may
+        lack what came in so many seconds before now. Raises `RegistryUnavailable`.
         """
         ...
 

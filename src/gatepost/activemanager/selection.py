@@ -32,6 +32,8 @@ class Lag:
 
     behind: float | None = None
     fault: str = ""
+    seconds: float | None = None
+    """Since when it lacks something, where the hook said that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gatepost.activemanager import boot_clock
 from gatepost.activemanager.boot_clock import Moment
 from gatepost.activemanager.port import (
     HISTORY_KEPT,
+    LOSSES_KEPT,
     Dial,
     Happened,
     HistoryEntry,
@@ -52,7 +53,12 @@ class SqliteRegistry:
         return self._read(lambda connection: read_history(connection, database))
 
     def activate(
-        self, database: str, server: str, expected_epoch: int | None = None, lease: Lease | None = None
+        self,
+        database: str,
+        server: str,
+        expected_epoch: int | None = None,
+        lease: Lease | None = None,
+        lost_seconds: float | None = None,
     ) -> ActiveCopy:
         """As `Registry.activate`: lease and epoch are looked at in the transaction that makes the change."""
         with self._change() as connection:
@@ -68,6 +74,8 @@ class SqliteRegistry:
             )
             connection.execute("DELETE FROM moves WHERE database = ?", (database,))
             entry = (Happened.ACTIVATED.value, database, epoch + 1)
+            if lost_seconds is not None:
+                _lose(connection, database, epoch + 1, now - lost_seconds, now)
             _record(connection, entry, now, server, lease)
         return ActiveCopy(database, server, epoch + 1)
 
@@ -215,6 +223,16 @@ class SqliteRegistry:
 def _epoch(connection: apsw.Connection, database: str) -> int:
     row = connection.execute("SELECT epoch FROM active WHERE database = ?", (database,)).fetchone()
     return cast("tuple[int]", row)[0] if row else 0
+
+
+def _lose(connection: apsw.Connection, database: str, epoch: int, since: float, until: float) -> None:
+    """Record a lossy activation; those that are too old are forgotten."""
+    connection.execute("INSERT INTO losses VALUES (?, ?, ?, ?)", (database, epoch, since, until))
+    connection.execute(
+        "DELETE FROM losses WHERE database = ?1 AND epoch NOT IN"
+        " (SELECT epoch FROM losses WHERE database = ?1 ORDER BY epoch DESC LIMIT ?2)",
+        (database, LOSSES_KEPT),
+    )
 
 
 def _changed(connection: apsw.Connection, sql: str, values: tuple[str | int | float, ...]) -> bool:

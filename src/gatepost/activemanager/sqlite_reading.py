@@ -16,6 +16,7 @@ from gatepost.activemanager.port import (
     Happened,
     HistoryEntry,
     Lease,
+    Loss,
     Move,
     Observation,
     RegistryView,
@@ -28,6 +29,7 @@ _ActiveRow = tuple[str, str, int]
 _MoveRow = tuple[str, str, str, int, float, str]
 _ObservedRow = tuple[str, str, int, float, str]
 _LeaseRow = tuple[str, str, int, float, str, str, float]
+_LossRow = tuple[str, int, float, float]
 _HistoryRow = tuple[str, str, int, int, float, str, str, int]
 
 
@@ -67,6 +69,9 @@ def read_view(connection: apsw.Connection, now: Moment) -> RegistryView:
         dials = connection.execute("SELECT database, dial FROM dials").fetchall()
         observed = connection.execute("SELECT server, service, healthy, since, reason FROM observed").fetchall()
         manager = read_lease(connection, MANAGER, now)
+        lost = connection.execute(
+            "SELECT database, epoch, since, until FROM losses ORDER BY database, epoch"
+        ).fetchall()
     observations = [_observation(row) for row in cast("list[_ObservedRow]", observed)]
     return RegistryView(
         revision,
@@ -78,6 +83,7 @@ def read_view(connection: apsw.Connection, now: Moment) -> RegistryView:
         MappingProxyType({database: Dial(dial) for database, dial in cast("list[tuple[str, str]]", dials)}),
         MappingProxyType({(seen.server, seen.service): seen for seen in observations}),
         manager,
+        _losses(cast("list[_LossRow]", lost)),
     )
 
 
@@ -103,6 +109,13 @@ def read_history(connection: apsw.Connection, database: str | None) -> list[Hist
         wanted = (Happened.ACTIVATED.value, database)
         rows = connection.execute(f"{sql} WHERE what = ? AND name = ? ORDER BY revision", wanted).fetchall()
     return [_entry(row) for row in cast("list[_HistoryRow]", rows)]
+
+
+def _losses(rows: list[_LossRow]) -> MappingProxyType[str, tuple[Loss, ...]]:
+    found: dict[str, tuple[Loss, ...]] = {}
+    for row in rows:
+        found[row[0]] = (*found.get(row[0], ()), Loss(*row))
+    return MappingProxyType(found)
 
 
 def _observation(row: _ObservedRow) -> Observation:

@@ -88,11 +88,20 @@ SCHEMA = Schema(
             PRIMARY KEY (what, name, number)
         ) STRICT, WITHOUT ROWID;
         """,
+        """
+        CREATE TABLE losses (
+            database TEXT NOT NULL,
+            epoch INTEGER NOT NULL CHECK (epoch >= 1),
+            since REAL NOT NULL,
+            until REAL NOT NULL,
+            PRIMARY KEY (database, epoch)
+        ) STRICT, WITHOUT ROWID;
+        """,
     ),
 )
-"""`active.changed`, `moves.started`, `observed.since` and `history.time` are in seconds since 1970, `leases.until` in
-seconds since the boot called `boot`. `state` has one row. `history.number` is the epoch of an activation of the
-database `name`, or the term of a holder of the lease `name`."""
+"""`active.changed`, `moves.started`, `observed.since`, `history.time` and those of `losses` are in seconds since 1970,
+`leases.until` in seconds since the boot called `boot`. `state` has one row. `history.number` is the epoch of an
+activation of the database `name`, or the term of a holder of the lease `name`."""
 
 
 @contextmanager

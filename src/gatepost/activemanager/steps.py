@@ -44,6 +44,8 @@ class Result:
     fault: Fault | None = None
     text: str = ""
     number: float | None = None
+    seconds: float | None = None
+    """Since when the copy lacks something, where the lag hook said that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Activate:
     database: str
     target: str
     epoch: int
+    lost_seconds: float | None = None
+    """The copy may lack what came in so many seconds before this; None: it lacks nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class Plan:
     """What stands in the registry already: its target may have been promoted."""
     asked: Move | None = None
     """A request that stands in the registry: nothing was done for it yet, and the move takes its place."""
+    lost_seconds: float | None = None
+    """What the target may lack (`Activate`)."""
 
 
 Steps = Generator[Step, Result, Outcome]
@@ -150,7 +156,7 @@ def steps_of(plan: Plan) -> Steps:
     if result.fault is not None:
         now = replace(plan, begun=move)
         return replace((yield from _given_up(now, f"{PROMOTING}{move.target}", result)), tried=True)
-    result = yield from _persistently(Activate(move.database, move.target, move.epoch))
+    result = yield from _persistently(Activate(move.database, move.target, move.epoch, plan.lost_seconds))
     if result.fault is not None:
         # Whoever was faster has the last word; what is stale has ended in the registry already.
         return Outcome(False, "activate", result.text, stands=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,9 @@ from gatepost.activemanager.seed import seed
 from gatepost.activemanager.selection import Lag
 from gatepost.activemanager.standing import CopyStanding, copies_of, move_in_words, ordered
 from gatepost.cli.database_move import move
+from gatepost.cli.moments import read_moment
 from gatepost.cli.options import Stores, config_option, open_stores
+from gatepost.cli.queue_words import moment
 from gatepost.configuration.manager_settings import HookKind
 from gatepost.organization.model import Database
 from gatepost.routing.decision import ActiveCopy
@@ -113,6 +116,10 @@ def _status(stores: Stores, database: Database, view: RegistryView, *, ask_lag: 
             "reason": under_way.reason,
             "words": move_in_words(under_way),
         },
+        "losses": [
+            {"epoch": loss.epoch, "since": loss.since, "until": loss.until}
+            for loss in view.losses.get(database.name, ())
+        ],
         "copies": [_copy(copy, behind.get(copy.server)) for copy in copies_of(database, view)],
     }
 
@@ -135,6 +142,9 @@ def _show(row: dict[str, Any]) -> None:
     if row["move"] is not None:
         since = datetime.fromtimestamp(row["move"]["started"], UTC).astimezone().isoformat(" ", "seconds")
         click.echo(f"  move under way since {since} {row['move']['words']}")
+    for loss in row["losses"][-1:]:
+        since, until = moment(loss["since"]), moment(loss["until"])
+        click.echo(f"  epoch {loss['epoch']} may have lost mail from {since} to {until}: hubs deliver that again")
     for copy in row["copies"]:
         words = [copy["health"]]
         words += [f"server {copy['word']}"] if copy["word"] != "up" else []
@@ -152,8 +162,13 @@ def _show(row: dict[str, Any]) -> None:
 @click.argument("database")
 @click.option("--server", required=True, help="The server whose copy becomes the active one.")
 @click.option("--expected-epoch", type=click.IntRange(min=0), help="Only if this is still the epoch (0: never active).")
+@click.option(
+    "--lost-since",
+    metavar="TIME",
+    help='The copy may lack mail from then on ("2026-11-30 16:00", or 2h ago): hubs deliver it again.',
+)
 @config_option
-def activate(database: str, server: str, expected_epoch: int | None, config: str) -> None:
+def activate(database: str, server: str, expected_epoch: int | None, lost_since: str | None, config: str) -> None:
     """Make the copy of DATABASE on a server the active one, at once: no hooks, no questions.
 
     For when the mail is where it should be already. `gatepost database move` does it in good order.
@@ -168,10 +183,13 @@ def activate(database: str, server: str, expected_epoch: int | None, config: str
         # Between the look and the change another operator may have moved it: then say so rather than undo that.
         expected_epoch = before.epoch if before else 0
     try:
-        now = stores.registry.activate(database, server, expected_epoch)
+        lost = None if lost_since is None else max(0.0, time.time() - read_moment(lost_since))
+        now = stores.registry.activate(database, server, expected_epoch, lost_seconds=lost)
     except StaleEpoch as error:
         raise click.ClickException(f"{error}: somebody else has moved it; see `gatepost database list`") from error
     click.echo(f"{database}: {_place(before)} → {_place(now)}")
+    if lost is not None:
+        click.echo(f"hubs deliver again what {database} got in the last {lost / 60:.0f} min: gatepost safety-net list")
 
 
 @command.command("block")

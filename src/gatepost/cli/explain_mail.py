@@ -17,6 +17,7 @@ from gatepost.routing.mail.router import MailRouter
 from gatepost.routing.next_hop import DeliveryType, Destination
 from gatepost.routing.outcome import Mailbox
 from gatepost.transport.operator_filter import shown_time
+from gatepost.transport.shadow.partners import Partners
 
 DEFAULT_SIZE = 10_000
 MAX_HOPS = 32
@@ -66,6 +67,8 @@ def mail_report(organization: Organization, question: MailQuestion, active: Mapp
         router = MailRouter(organization, server)
         route = router.route(question.recipient, question.mailbox, active, question.size, internal=internal)
         hop = _hop(organization.servers[server], route)
+        if not hops:  # later ones are told by who handed the message on, and that one keeps it
+            hop["shadow"] = _shadow(organization, server, question.mailbox)
         hops.append(hop)
         if isinstance(route, Refused):
             outcome = "refused"
@@ -104,6 +107,22 @@ def _hop(server: Server, route: Routed | Refused) -> dict[str, Any]:
         "next_hop": {"delivery": next_hop.delivery.value, "domain": next_hop.domain, "connector": next_hop.connector},
         "path": list(route.path),
     }
+
+
+def _shadow(organization: Organization, server: str, mailbox: Mailbox | None) -> dict[str, Any] | None:
+    """Which hubs are asked to keep a copy of a message that a client or a foreign server sends here, or why none is
+    (SPEC S4). An edge makes none."""
+    config = organization.transport_config
+    if Role.HUB_TRANSPORT not in organization.servers[server].roles:
+        return None
+    if not config.shadow_redundancy_enabled:
+        return {"hubs": [], "reason": "shadow redundancy is switched off"}
+    databases = [mailbox.database] if mailbox is not None and mailbox.database else []
+    hubs = Partners(organization, server).choose(databases, lambda _: True)
+    if hubs:
+        return {"hubs": hubs, "reason": ""}
+    what = "put off (451)" if config.reject_message_on_shadow_failure else "accepted without a copy"
+    return {"hubs": [], "reason": f"there is no other hub that may keep one; mail is {what}"}
 
 
 def _ways(destination: Destination | None) -> list[dict[str, Any]]:
@@ -153,6 +172,8 @@ def mail_text(found: dict[str, Any]) -> list[str]:
     marks = {kind.value: mark for kind, mark in MARKS.items()}
     for hop in found["hops"]:
         lines.append(f"  at {hop['role']} {hop['server']}, site {hop['site']}:")
+        if hop.get("shadow") is not None:
+            lines.append(f"    shadow: {', else '.join(hop['shadow']['hubs']) or 'none: ' + hop['shadow']['reason']}")
         for number, step in enumerate(hop["steps"], 1):
             lines.append(f"    {number:>2}. {step['rule']:<3} {marks[step['kind']]} {step['text']}")
         if "next_hop" in hop:

@@ -20,6 +20,8 @@ COMMANDS = {
     "user": "Add, change, list, remove and import users.",
     "database": "Show the databases and move their active copies.",
     "queue": "Show the mail that waits; hold it, try it now, send it elsewhere, delete it.",
+    "shadow": "Show the copies kept of other hubs' mail; deliver it from here.",
+    "safety-net": "Show the delivered mail that is kept; have it delivered again.",
     "sessions": "Show the clients that are connected, and end their sessions.",
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends, hubs and edges know each other.",

@@ -103,7 +103,8 @@ def _lines(answer: _Answer) -> list[str]:
         why = _why_not(transport)
         takes = f"takes no mail: {why}" if why else "takes mail"
         lines.append(f"  transport: pid {transport.pid}, {transport.state}, {takes}, restarts {transport.restarts}")
-        lines += [f"    {name:<18} {value:>8}" for name, value in (transport.counters or {}).items() if value]
+        lines += [f"    {name:<22} {value:>8}" for name, value in (transport.counters or {}).items() if value]
+        lines += _unprotected(transport)
     width = max(map(len, counters), default=0)
     lines += [f"  {name:<{width}}  {_words(name, value, len(status.workers))}" for name, value in counters.items()]
     return lines
@@ -116,6 +117,17 @@ def _why_not(transport: TransportStatus) -> str:
     if transport.state != State.READY.value:
         return f"it is {transport.state}"
     return "back pressure" if transport.counters.get("pressure", 0) >= Pressure.HIGH else ""
+
+
+def _unprotected(transport: TransportStatus) -> list[str]:
+    """A warning where messages are on one disk only, and what to do."""
+    count = (transport.counters or {}).get("shadow_unprotected", 0)
+    if not count:
+        return []
+    return [
+        f"  warning: messages that are on this disk only: {count}. No other hub that may keep a copy can be reached;",
+        "    `gatepost transport unhealthy` shows which are down. They get a copy as soon as one is back",
+    ]
 
 
 def _words(name: str, value: tuple[int, int], workers: int) -> str:

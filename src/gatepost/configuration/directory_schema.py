@@ -181,7 +181,7 @@ class DirectoryTable(Table):
     outage_seconds: float = Field(default=default_of(Ages, "outage_seconds"), ge=0, le=MAX_SECONDS, examples=["3600.0"])
     """While the directory does not answer: how long a user is taken as it told last."""
     users: int = Field(default=default_of(Ages, "users"), ge=1, le=MAX_COUNT, examples=["1000000"])
-    """Most users that a worker remembers, about 1 kB each."""
+    """Most users that a worker remembers, about 0.5 kB each."""
     ldap: LdapTable | None = None
     sql: SqlTable | None = None
     http: HttpLookUpTable | None = None

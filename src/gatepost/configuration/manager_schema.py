@@ -35,7 +35,8 @@ class HooksTable(Table):
 
     lag: HookTable | None = None
     """Says how far the copy on `{target}` is behind: a number on its first line, in units that the dials count: 0 is
-    lossless, 6 good availability, 12 best availability."""
+    lossless, 6 good availability, 12 best availability. A second number beside it says for how many seconds it has
+    lacked something."""
     fence: HookTable | None = None
     """At a failover: keeps `{source}` from writing, without its help. At a planned move when there is no `demote`."""
     demote: HookTable | None = None
@@ -85,6 +86,12 @@ class ManagerTable(Table):
     """Moves under way at a time."""
     move_back_seconds: float = _seconds("move_back_seconds", "3600.0", least=0.0)
     """When the copy of first preference has been healthy for so long, the database moves back to it. 0: never."""
+    loss_seconds: float = _seconds("loss_seconds", "7200.0", least=1.0)
+    """After a failover to a copy that lacks something, hubs deliver again what came in so long before it, unless the
+    `lag` hook says since when the copy lacks it."""
+    unmeasured_loss_seconds: float = _seconds("unmeasured_loss_seconds", "300.0", least=0.0)
+    """The same after every failover to a copy whose lag no hook measures. 0: such copies lack nothing, as with storage
+    that both servers share."""
     services: list[str] = Field(default=[], examples=['["imap"]'])
     """Services whose failure fails a copy: `imap`, `pop3`, `https`. Empty: all that its server has."""
     canaries: dict[str, CanaryTable] = {}

@@ -65,6 +65,10 @@ class ManagerSettings:
     """Moves under way at a time."""
     move_back_seconds: float = 0.0
     """When the copy of first preference has been healthy for so long the database moves back to it; 0: never."""
+    loss_seconds: float = 3600.0
+    """How far back mail is delivered again after a failover to a copy with lag, whose hook does not say since when."""
+    unmeasured_loss_seconds: float = 0.0
+    """The same for copies whose lag no hook measures; 0: they lack nothing."""
     services: tuple[str, ...] = ()
     """Services whose failure fails a copy; empty: all that are probed."""
     canaries: dict[str, Canary] = field(default_factory=dict)

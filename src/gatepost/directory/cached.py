@@ -201,12 +201,12 @@ class CachedDirectory:
             if len(self._mailboxes) >= MAX_MAILBOXES:
                 self._mailboxes.clear()
             user = replace(user, directory=self.name, mailbox=self._mailboxes.setdefault(user.mailbox, user.mailbox))
-        self._remember(name, user, asked)
+        user = self._remember(name, user, asked)
         if self._fault:
             self._recovered()
         return user
 
-    def _remember(self, name: str, user: User | None, asked: float) -> None:
+    def _remember(self, name: str, user: User | None, asked: float) -> User | None:
         before = self._users.pop(name, None)
         was_nobody = self._nobody.pop(name, None) is not None
         ages = self._ages
@@ -222,6 +222,7 @@ class CachedDirectory:
             self._users[name if name != user.name else intern(user.name)] = (user, asked)
         if (before is not None and before[0] != user) or (was_nobody and user is not None):
             self._tell()
+        return user
 
     def _failed(self, name: str, reason: str) -> None:
         self._failed_name = name

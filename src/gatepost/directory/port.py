@@ -172,4 +172,4 @@ class SignInResult:
     proof: bytes = field(default=b"", repr=False, compare=False)
     """What a right password is remembered by (`SignInService.still_right`); empty where none was judged right."""
     asking: bool = field(default=False, compare=False)
-    """`UNAVAILABLE` only because the directory is being asked: `SignInService.asked` waits for it."""
+    """`UNAVAILABLE` only because the directory is being asked: `SignInService.learn` waits for it."""

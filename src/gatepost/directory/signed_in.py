@@ -4,7 +4,7 @@
     user_by_name ── directory ──► answer
 
 Both answer at once. Where the directory is elsewhere and must be asked first they say so (`SignInResult.asking`), and
-`asked` waits until they can answer.
+`learn` waits until they can answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SignedInUsers:
         """How often the directory has changed. While it has not, an answer of `user_of_session` still holds."""
         directory.on_change(self._directory_changed)
 
-    async def asked(self, canonical_name: str) -> None:
+    async def learn(self, canonical_name: str) -> None:
         """Wait until the directory has told of this name, or cannot. Never raises."""
         with suppress(DirectoryUnavailable):
             await self._directory.ask(canonical_name)
@@ -58,7 +58,7 @@ class SignedInUsers:
         """The user who has this name, address or alias; None for nobody and for names that cannot exist.
 
         For questions about somebody, never for signing in. Disabled users are found too: their mailboxes may be shared.
-        Raises `DirectoryUnavailable`; as `NotAsked` where the directory must be asked first (`asked`).
+        Raises `DirectoryUnavailable`; as `NotAsked` where the directory must be asked first (`learn`).
         """
         try:
             return self._directory.find(canonical_login_name(name, self._default_domain))

@@ -263,8 +263,8 @@ class _Maker:
                 case Begin(move):
                     self._registry.begin_move(replace(move, started=time.time()))
                     self.begun = True
-                case Activate(database, target, epoch):
-                    self._registry.activate(database, target, epoch)
+                case Activate(database, target, epoch, lost_seconds):
+                    self._registry.activate(database, target, epoch, lost_seconds=lost_seconds)
                 case End(database, move):
                     self._registry.end_move(database, move=move)
         except StaleEpoch as fault:

@@ -13,6 +13,7 @@ from gatepost.shell.message_cmdlets import message_cmdlets
 from gatepost.shell.objects import ALIASES, object_cmdlets
 from gatepost.shell.queue_cmdlets import queue_cmdlets
 from gatepost.shell.receive_connector_cmdlets import receive_connector_cmdlets
+from gatepost.shell.resubmit_cmdlets import resubmit_cmdlets
 from gatepost.shell.send_connector_cmdlets import send_connector_cmdlets
 from gatepost.shell.server_cmdlets import server_cmdlets
 from gatepost.shell.transport_cmdlets import ALIASES as TRANSPORT_ALIASES
@@ -35,6 +36,7 @@ def all_cmdlets() -> Cmdlets:
         *transport_config_cmdlets(),
         *queue_cmdlets(),
         *message_cmdlets(),
+        *resubmit_cmdlets(),
         *object_cmdlets(all_cmdlets),
     ]
     return Cmdlets(found, ALIASES | TRANSPORT_ALIASES)

@@ -23,6 +23,7 @@ from gatepost.shell.queue_names import (
     result_size,
     server_meant,
 )
+from gatepost.shell.shadow_names import is_shadow, shadow_messages
 from gatepost.shell.things import Cell, Text, Thing
 from gatepost.transport.operator_filter import shown_time
 
@@ -70,9 +71,12 @@ def _get(invocation: Invocation) -> Iterator[Output]:
     info = bool(invocation.bound.flag("IncludeRecipientInfo"))
     given = 0
     for named in _meant(invocation):
-        found = ask(
-            invocation.session, named.server, "messages", message=named.name, limit=most - given, conditions=wanted
-        )
+        if is_shadow(named.name):
+            found = shadow_messages(invocation.session, named, most - given, wanted)
+        else:
+            found = ask(
+                invocation.session, named.server, "messages", message=named.name, limit=most - given, conditions=wanted
+            )
         for entry in found:
             yield _thing(named.server, entry, info=info)
         given += len(found)
@@ -137,6 +141,8 @@ def _change(invocation: Invocation, verb: str, what: Callable[[str], str], **arg
     session, wanted = invocation.session, conditions(invocation)
     meant: list[Named] = []
     for named in change_meant(invocation, messages_meant(invocation)):
+        if is_shadow(named.name):
+            raise ShellError(f"{named} is another hub's message: Retry-Queue -Resubmit $true takes its queue over")
         found = ask(session, named.server, "messages", message=named.name, limit=MOST, conditions=wanted)
         meant += [Named(named.server, f"{entry['queue']}\\{entry['number']}") for entry in found]
     for message in meant:

@@ -12,6 +12,7 @@ from gatepost.shell.cmdlet import Cmdlet, Invocation, Output
 from gatepost.shell.errors import ShellError
 from gatepost.shell.queue_names import (
     ALWAYS_THERE,
+    EVERY,
     FILTER,
     MOST,
     RESULTS,
@@ -24,17 +25,21 @@ from gatepost.shell.queue_names import (
     result_size,
     server_meant,
 )
+from gatepost.shell.shadow_names import DELIVERY_TYPE, SHADOW, is_shadow, queue_of, shadow_queues
 from gatepost.shell.things import Cell, Thing
 from gatepost.transport.operator_filter import shown_time
 
-KINDS = ("Internal", "External", "Empty", *(str(each.value) for each in DeliveryType))
+KINDS = ("Internal", "External", "Empty", DELIVERY_TYPE, *(str(each.value) for each in DeliveryType))
 """What `-Include` and `-Exclude` take."""
 GROUPS = ("NextHopDomain", "DeliveryType", "LastError", "NextHopCategory", "NextHopKey", "Status", "ServerName")
 DETAILS = ("None", "Normal", "Verbose")
+RESUBMIT = "resubmit_queue"
 NORMAL_DETAILS = 10
 """Queues that a digest's group lists by default."""
 
-_QUEUE = Parameter("Identity", Kind.TEXT, "[SERVER\\]Submission, Unreachable, Poison, a domain, a number, or *.", 0)
+_QUEUE = Parameter(
+    "Identity", Kind.TEXT, "[SERVER\\]Submission, Unreachable, Poison, Shadow\\NUMBER, a domain, a number, or *.", 0
+)
 
 
 def queue_cmdlets() -> list[Cmdlet]:
@@ -121,8 +126,7 @@ def _get(invocation: Invocation) -> Iterator[Output]:
     include, exclude = invocation.bound.texts("Include"), invocation.bound.texts("Exclude")
     given = 0
     for named in queues_meant(invocation):
-        found = ask(invocation.session, named.server, "queues", queue=named.name, limit=MOST, conditions=wanted)
-        for entry in found:
+        for entry in _entries(invocation, named, wanted):
             kinds = _kinds(entry)
             if given >= most:
                 invocation.session.talk.warn(f"there are more than {most} queues: -ResultSize Unlimited shows all")
@@ -130,6 +134,15 @@ def _get(invocation: Invocation) -> Iterator[Output]:
             if (not include or kinds & set(include)) and not kinds & set(exclude):
                 given += 1
                 yield queue_thing(named.server, entry)
+
+
+def _entries(invocation: Invocation, named: Named, wanted: list[tuple[str, str, object]]) -> list[dict[str, Any]]:
+    """The queues of that name; of a server all, shadow queues among them."""
+    session = invocation.session
+    if is_shadow(named.name):
+        return shadow_queues(session, named, wanted)
+    found: list[dict[str, Any]] = ask(session, named.server, "queues", queue=named.name, limit=MOST, conditions=wanted)
+    return found + (shadow_queues(session, Named(named.server, SHADOW), wanted) if named.name == EVERY else [])
 
 
 def _kinds(entry: dict[str, Any]) -> set[str]:
@@ -225,7 +238,7 @@ def _resume(invocation: Invocation) -> Iterator[Output]:
 
 def _retry(invocation: Invocation) -> Iterator[Output]:
     if invocation.bound.flag("Resubmit"):
-        return _change(invocation, "resubmit_queue", lambda queue: f"Route the messages of the queue {queue} anew")
+        return _change(invocation, RESUBMIT, lambda queue: f"Route the messages of the queue {queue} anew")
     return _change(invocation, "retry_queue", lambda queue: f"Try the queue {queue} now")
 
 
@@ -233,11 +246,22 @@ def _change(invocation: Invocation, verb: str, what: Callable[[str], str]) -> It
     session, wanted = invocation.session, conditions(invocation)
     meant: list[tuple[Named, str]] = []
     for named in change_meant(invocation, queues_meant(invocation)):
+        if is_shadow(named.name):
+            if verb != RESUBMIT:
+                raise ShellError(
+                    f"nothing is sent from {named}: it can be resubmitted, with Retry-Queue -Resubmit $true"
+                )
+            entries = shadow_queues(session, named, wanted)
+            meant += [(Named(named.server, e["identity"]), queue_identity(named.server, e)) for e in entries]
+            continue
         found = ask(session, named.server, "queues", queue=named.name, limit=MOST, conditions=wanted)
         meant += [(Named(named.server, str(e["identity"])), queue_identity(named.server, e)) for e in found]
     for queue, shown in meant:
         if invocation.what_if:
             session.talk.say(f"What if: {what(shown)}")
         elif invocation.agreed(f"{what(shown)}?"):
-            ask(session, queue.server, verb, queue=queue.name)
+            if is_shadow(queue.name):
+                ask(session, queue.server, "shadow_resubmit", primary=queue_of(queue.name))
+            else:
+                ask(session, queue.server, verb, queue=queue.name)
     return iter(())

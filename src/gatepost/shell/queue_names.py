@@ -1,6 +1,6 @@
 """Which queues and messages cmdlets mean, and whom they ask: the running transports of this machine.
 
-queue    [SERVER\\]Submission | Unreachable | Poison | NEXT-HOP-DOMAIN | NUMBER | *
+queue    [SERVER\\]Submission | Unreachable | Poison | NEXT-HOP-DOMAIN | NUMBER | Shadow\\NUMBER | *
 message  [SERVER\\]QUEUE\\NUMBER, with * as QUEUE for all copies
 """
 
@@ -17,6 +17,8 @@ from gatepost.shell.errors import ShellError
 from gatepost.shell.session import Session
 
 EVERY = "*"
+SHADOW = "shadow"
+"""How the names of shadow queues begin, in any case."""
 RESULT_SIZE = 1000
 ALWAYS_THERE = {"Submission": "Submission", "Unreachable Domain": "Unreachable", "Poison Message": "Poison"}
 """How the queues are named that are no next hop's."""
@@ -62,7 +64,7 @@ def server_meant(invocation: Invocation, named: str | None = None) -> str:
 
 def queues_meant(invocation: Invocation, parameter: str = "Identity") -> list[Named]:
     """The queues of an identity, of the pipeline, or all of the server. Raises `ShellError`."""
-    return [_queue(invocation, identity) for identity in _identities(invocation, parameter)]
+    return [named for identity in _identities(invocation, parameter) for named in _queues(invocation, identity)]
 
 
 def messages_meant(invocation: Invocation) -> list[Named]:
@@ -109,11 +111,13 @@ def _identities(invocation: Invocation, parameter: str) -> list[str]:
     return [named or EVERY]
 
 
-def _queue(invocation: Invocation, identity: str) -> Named:
+def _queues(invocation: Invocation, identity: str) -> list[Named]:
     first, parted, rest = identity.partition("\\")
-    if not parted:
-        return Named(server_meant(invocation), identity)
-    return Named(server_meant(invocation, first), rest or EVERY)
+    if not parted or first.casefold() == SHADOW:
+        return [Named(server_meant(invocation), identity)]
+    if first == EVERY:
+        return [Named(server, rest or EVERY) for server in servers_here(invocation.session.configuration)]
+    return [Named(server_meant(invocation, first), rest or EVERY)]
 
 
 def _message(invocation: Invocation, identity: str) -> Named:
@@ -124,10 +128,10 @@ def _message(invocation: Invocation, identity: str) -> Named:
         return Named(server_meant(invocation), f"{EVERY}\\{identity}")
     if len(parts) == 2 and _server_called(invocation.session, parts[0]) and parts[1] == EVERY:
         return Named(server_meant(invocation, parts[0]), EVERY)
-    if len(parts) == 2:
+    if len(parts) == 2 or (len(parts) == 3 and parts[0].casefold() == SHADOW):
         return Named(server_meant(invocation), identity)
-    if len(parts) == 3:
-        return Named(server_meant(invocation, parts[0]), f"{parts[1]}\\{parts[2]}")
+    if len(parts) == 3 or (len(parts) == 4 and parts[1].casefold() == SHADOW):
+        return Named(server_meant(invocation, parts[0]), "\\".join(parts[1:]))
     raise ShellError(f"{identity} is no message: write QUEUE\\NUMBER, *\\NUMBER or SERVER\\QUEUE\\NUMBER")
 
 

@@ -23,37 +23,47 @@ from gatepost.activemanager.port import OwnedRegistryWatch
 from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
-from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.open import open_directory
 from gatepost.directory.port import OwnedDirectory
-from gatepost.organization.transport import ReceiveConnector, binding_name
+from gatepost.organization.transport import binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.checks import Checks
+from gatepost.transport.configured import (
+    connectors_of,
+    hub_settings,
+    intake_settings,
+    other_hub,
+    ourselves,
+    receiving_tls,
+    sending_material,
+)
 from gatepost.transport.connectivity_log import ConnectivityLog
 from gatepost.transport.dispatch.dispatcher import Dispatcher
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dns import Resolver
-from gatepost.transport.headers.trace import trace_token
-from gatepost.transport.intake import Intake, IntakeSettings
+from gatepost.transport.intake import Intake
 from gatepost.transport.next_hop_targets import NextHopTargets, Ourselves
-from gatepost.transport.operating import NotFound, Operating
-from gatepost.transport.own_addresses import interface_addresses
-from gatepost.transport.quarantine import Quarantine
+from gatepost.transport.operating import VERBS, Operating
+from gatepost.transport.quarantine import QUARANTINE_VERBS, Quarantine
 from gatepost.transport.queues.queues import Queues
 from gatepost.transport.reaching import Identity, Reaching, fresh
 from gatepost.transport.receive.service import ReceiveService
-from gatepost.transport.receive.tls import receive_tls
 from gatepost.transport.recipients import Recipients
 from gatepost.transport.remembered import Remembered
 from gatepost.transport.reporting import Reporting
 from gatepost.transport.reports.builder import Reporter
 from gatepost.transport.rerouting import Rerouting
 from gatepost.transport.send.connecting import Outbound
-from gatepost.transport.send.tls import TlsMaterial
+from gatepost.transport.shadow.answering import ShadowPart
+from gatepost.transport.shadow.channels import ShadowChannels
+from gatepost.transport.shadow.listing import SHADOW_VERBS
+from gatepost.transport.shadow.redelivery import SAFETY_NET_VERBS
+from gatepost.transport.shadow.service import ShadowService
 from gatepost.transport.sign_in import HubSignIn
 from gatepost.transport.spool.spool import DiskSpool, SpoolSettings
+from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
 
 TICK_SECONDS = 1.0
 CLOCK_SET_SECONDS = 5.0
@@ -64,15 +74,6 @@ ADDRESSES_SECONDS = 60.0
 """Between two looks at the addresses of this machine."""
 FIRST_VIEW_SECONDS = 3.0
 """A hub that starts waits so long for what the registry says; until then mail for mailboxes waits."""
-VERBS = frozenset(
-    {
-        "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
-        "freeze_message", "resume_message", "drop", "content",
-    }
-)  # fmt: skip
-"""What `Operating` does for operators."""
-QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
-"""What `Quarantine` does for them."""
 
 
 async def open_hub(
@@ -85,7 +86,7 @@ async def open_hub(
     loop = asyncio.get_running_loop()
     front_end, settings = configuration.front_end, configuration.server.transport
     limits = SpoolSettings(settings.max_queued_messages, settings.min_free_bytes)
-    spool = await DiskSpool.open(Path(_settings(configuration).spool), limits)
+    spool = await DiskSpool.open(Path(hub_settings(configuration).spool), limits)
     found = spool.found
     log.info(
         "spool.opened",
@@ -135,11 +136,11 @@ class Hub:
         self._settler = Settler(spool, self._reporting, settings, clock, log)
         self._rerouting = Rerouting(self.queues, self._categorizer, self._settler, spool, clock, log)
         self._selector = HealthyServerSelector(settings)
-        resolvers = [parse_resolver(text) for text in _settings(configuration).resolvers]
+        resolvers = [parse_resolver(text) for text in hub_settings(configuration).resolvers]
         self._resolver = Resolver(resolvers)
         self._targets = NextHopTargets(self._resolver, Ourselves())
         self._outbound = Outbound(log)
-        self._connectivity = ConnectivityLog(Path(_settings(configuration).connectivity_log), settings, clock)
+        self._connectivity = ConnectivityLog(Path(hub_settings(configuration).connectivity_log), settings, clock)
         self._reaching = Reaching(
             self._categorizer,
             self._targets,
@@ -156,7 +157,24 @@ class Hub:
         )
         self._categorizer.touch = self._dispatcher.touch
         self.intake = Intake(spool, self._categorizer, clock, log)
-        self._receive = ReceiveService(self._connectors(), self.intake, server.fqdn, log, sign_in=self._sign_in)
+        self._receive = ReceiveService(
+            connectors_of(self._configuration), self.intake, server.fqdn, log, sign_in=self._sign_in
+        )
+        self._own = ShadowHub(server.name, spool.identity)
+        self._channels = ShadowChannels(self._reaching, self._own, log)
+        self.shadow = ShadowService(
+            self._own,
+            configuration.organization,
+            spool,
+            self._settler,
+            self.queues,
+            self._categorizer,
+            self._recipients,
+            self._channels,
+            clock,
+            log,
+        )
+        self._join_shadow()
         self._remembered = Remembered(spool, self.queues, self._selector, self._settler, clock)
         self._operating = Operating(
             self.queues,
@@ -173,6 +191,7 @@ class Hub:
         self._ahead = 0.0
         """How far the wall's clock is ahead of the loop's."""
         self._quarantine = Quarantine(spool, self._categorizer, log)
+        self._quarantine.forgotten = self.shadow.redundancy.dropped
         self._known_at = 0.0
         self._looked_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -185,17 +204,30 @@ class Hub:
         if self._spool.pressure is not Pressure.NORMAL:
             self._pressure_changed(self._spool.pressure)
         await self._remembered.load()
+        faulty = await self._spool.quarantined()
+        await self.shadow.load([(found.number, found.envelope) for found in faulty if found.envelope is not None])
         self._follow_registry()
         self._registry.on_change(lambda _view: self._follow_registry())
         self._dispatcher.start()
         threshold = self._configuration.server.transport.poison_threshold
-        self._loading = tasks.start(self._rerouting.load(self._spool.messages(), threshold), "load the spool")
+        self._loading = tasks.start(self._load(threshold), "load the spool")
         self._ahead = self._clock() - self._loop.time()
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
+    async def _load(self, poison_threshold: int) -> None:
+        await self._rerouting.load(self._spool.messages(), poison_threshold, self.shadow.found)
+        self.shadow.loaded()
+
+    def _join_shadow(self) -> None:
+        """Who tells the shadow service what happens to messages."""
+        shadow = self.shadow
+        self._settler.redundancy = shadow.redundancy
+        self.intake.watched = shadow.watched
+        shadow.carrying.take_up = self._rerouting.take_up
+
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
         """Accept connections on bound, listening sockets, by binding. Owns the sockets from then on."""
-        bindings = {binding_name(b): b for connector in self._connectors() for b in connector.bindings}
+        bindings = {binding_name(b): b for connector in connectors_of(self._configuration) for b in connector.bindings}
         for name, found in sockets.items():
             for sock in found:
                 await self._receive.listen(sock, bindings[name])
@@ -227,8 +259,11 @@ class Hub:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        self.shadow.protector.hurry()
         await asyncio.gather(self._receive.stop(seconds), self._dispatcher.end(seconds))
         await self._rerouting.end()
+        await self.shadow.end()
+        self._channels.close()
         await self._reaching.close()
         await self._resolver.close()
         if self._checks is not None:
@@ -257,6 +292,7 @@ class Hub:
             "unhealthy_servers": len(self._selector),
             "pressure": int(self.intake.pressure),
             "loading": int(self._rerouting.loading),
+            **self.shadow.counters(),
         }
 
     async def operate(self, verb: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - by verb
@@ -266,72 +302,52 @@ class Hub:
         if verb == "forget":
             return self._selector.forget((str(arguments["address"]), int(arguments["port"])))
         if verb == "redirect":
-            arguments = arguments | {"target": self._other_hub(str(arguments.get("target")))}
-        if verb not in VERBS | QUARANTINE_VERBS:
+            arguments = arguments | {"target": other_hub(self._configuration, str(arguments.get("target")))}
+        if verb in VERBS:
+            performer: object = self._operating
+        elif verb in QUARANTINE_VERBS:
+            performer = self._quarantine
+        elif verb in SHADOW_VERBS:
+            performer = self.shadow.listing
+        elif verb in SAFETY_NET_VERBS:
+            performer = self.shadow.redelivery
+        else:
             raise ValueError(f"the transport knows no {verb}")
-        answer = getattr(self._operating if verb in VERBS else self._quarantine, verb)(**arguments)
+        answer = getattr(performer, verb)(**arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
-
-    def _other_hub(self, name: str) -> str:
-        """The server that mail may be redirected to, as the organization spells it. Raises NotFound."""
-        organization, own = self._configuration.organization, self._configuration.server
-        found = next((s for s in organization.servers.values() if s.name.casefold() == name.casefold()), None)
-        if found is None:
-            raise NotFound(f"there is no server {name}")
-        if not found.carries_mail:
-            # It would take the mail as for mailboxes of its own, and senders would hear that there are none.
-            raise NotFound(f"{found.name} is no hub and no edge: mail for others cannot be handed to it")
-        if found.name == own.name:
-            raise NotFound(f"the mail is at {found.name} already")
-        return found.name
 
     # What changes
 
-    def _connectors(self) -> tuple[ReceiveConnector, ...]:
-        configuration = self._configuration
-        return configuration.organization.receive_connectors_by_server.get(configuration.front_end.server, ())
-
     def _configure(self) -> None:
         configuration = self._configuration
-        server, front_end = configuration.server, configuration.front_end
-        self._sign_in.policy.set_settings(front_end.policy)
-        token = trace_token(configuration.organization.name, server.name)
-        connectors = self._connectors()
-        limits = {c.name: (c.max_header_size, c.max_hop_count) for c in connectors}
-        expiration = server.transport.message_expiration
-        self.intake.configure(IntakeSettings(server.fqdn, token, expiration, limits=limits))
+        server, expiration = configuration.server, configuration.server.transport.message_expiration
+        self._sign_in.policy.set_settings(configuration.front_end.policy)
+        self.intake.configure(intake_settings(configuration))
         self._reporting.reporter = Reporter(server.fqdn, lifetime=expiration)
         self._know_ourselves()
-        keys = front_end.peer_keys
-        pair = (keys.certificate, keys.private_key) if keys else None
-        ca = keys.organization_ca if keys else b""
-        self._outbound.renew(TlsMaterial(front_end.server_ca, ca, *(pair or (b"", b""))))
-        tls = None
-        if front_end.certificate:
-            tls = receive_tls(
-                front_end.certificate,
-                front_end.private_key,
-                organization_ca=ca,
-                organization_pair=pair,
-                servers=configuration.organization.servers,
-                own_name=server.name,
-            )
-        self._receive.reload(connectors, server.fqdn, tls, self._sign_in)
+        self._outbound.renew(sending_material(configuration))
+        tls = receiving_tls(configuration)
+        self._receive.reload(connectors_of(configuration), server.fqdn, tls, self._sign_in)
         self._set_checks()
+        self._set_shadow(expiration)
+
+    def _set_shadow(self, expiration: float) -> None:
+        """With which hubs messages are made redundant, and how."""
+        shadow, organization = self.shadow, self._configuration.organization
+        others = shadow.configure(organization, expiration)
+        self._channels.keep_only(others)
+        self._receive.shadow = ShadowPart(ShadowOffer(self._own, others), shadow.answers) if others else None
+        protector = shadow.protector if shadow.protector.active else None
+        self.intake.protector = self._reporting.protector = protector
+        self._dispatcher.token = shadow.tokens.fresh if shadow.is_on else None
 
     def _know_ourselves(self) -> None:
-        server, connectors = self._configuration.server, self._connectors()
-        names = {server.fqdn.lower()} | {c.fqdn.lower() for c in connectors if c.fqdn}
-        bound = {b.address for c in connectors if c.enabled for b in c.bindings}
-        addresses = {server.address, *(str(address) for address in bound if not address.is_unspecified)}
-        if any(address.is_unspecified for address in bound):
-            addresses |= interface_addresses()
-        self._targets.ourselves = Ourselves(frozenset(names), frozenset(addresses))
+        self._targets.ourselves = ourselves(self._configuration)
         self._known_at = self._clock()
 
     def _set_checks(self) -> None:
         """Hook and keys, anew: files of keys may have been changed."""
-        settings, before = _settings(self._configuration), self._checks
+        settings, before = hub_settings(self._configuration), self._checks
         has_any = settings.content_hook is not None or settings.dkim
         fqdn = self._configuration.server.fqdn
         self._checks = Checks(settings, fqdn, self._spool, self._clock, self._log) if has_any else None
@@ -340,7 +356,9 @@ class Hub:
             tasks.start(before.close(), "close the content hook")
 
     def _follow_registry(self) -> None:
-        self._rerouting.set_active({name: copy.server for name, copy in self._registry.view.active.items()})
+        view = self._registry.view
+        self._rerouting.set_active({name: copy.server for name, copy in view.active.items()})
+        self.shadow.redelivery.follow(view.losses)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
@@ -348,6 +366,7 @@ class Hub:
         self._notice_clock(now)
         self._rerouting.set_unreachable(fresh(self._reaching.unreached_sites, now))
         self._look_up_again(now)
+        self.shadow.tick(now)
         if abs(now - self._known_at) >= ADDRESSES_SECONDS:
             self._know_ourselves()
         self._remembered.look(now)
@@ -379,9 +398,3 @@ class Hub:
             self._looked_up_at = now
             self._categorizer.lacks_directory = False
             self._rerouting.reconsider()
-
-
-def _settings(configuration: Configuration) -> HubSettings:
-    transport = configuration.front_end.transport
-    assert transport is not None, "a hub has [front_end.transport]"
-    return transport

@@ -17,6 +17,8 @@ from gatepost.transport.headers.filter import HeaderFilter, HeaderPolicy
 from gatepost.transport.headers.trace import received_field
 from gatepost.transport.message import Envelope
 from gatepost.transport.ports import BodyWriter, Spool, SpoolFull
+from gatepost.transport.shadow.protecting import NOT_REDUNDANT, Protector
+from gatepost.transport.shadow.protection import Protection
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server_events import Asking
 
@@ -25,6 +27,8 @@ NOT_KEPT = Reply(451, "The message could not be kept, try again later", "4.3.0")
 UNKNOWN = Reply(550, "There is no mailbox with this address", "5.1.1")
 NOT_NOW = Reply(451, "The address cannot be looked up at the moment", "4.3.0")
 """A temporary fault never looks permanent."""
+DEFAULT_DELAY = 30.0
+"""`max_acknowledgement_delay` of a connector that has gone meanwhile."""
 
 
 class ContentCheck(Protocol):
@@ -92,6 +96,8 @@ class IntakeSettings:
     max_header_size: int = 256 * 1024
     max_hops: int = 100
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    delays: Mapping[str, float] = field(default_factory=dict)
+    """`max_acknowledgement_delay` by connector."""
 
 
 class Intake:
@@ -112,6 +118,10 @@ class Intake:
         self._site = IntakeSettings()
         self.check: ContentCheck | None = None
         """Who is asked about messages before they are ours; None: nobody."""
+        self.protector: Protector | None = None
+        """Who has copies held by other hubs; None: nobody."""
+        self.watched: Callable[[int, Envelope], None] = lambda _number, _envelope: None
+        """Told of each message whose sender keeps a shadow of it, before it is queued."""
         self._submission = BackPressure({SUBMISSION.domain: SUBMISSION_QUEUE})
         self.taken = 0
         self.refused = 0
@@ -184,46 +194,86 @@ class Intake:
         refusal = writer.finish()
         if refusal is not None:
             writer.discard()
-            self._refuse(envelope, refusal)
-            return refusal
+            return self._refuse(envelope, refusal)
         facts = writer.header.facts
         envelope.message_id, envelope.subject = facts.message_id, facts.subject
         envelope.size = writer.size
         envelope.expires = envelope.received + self._site.message_expiration
         envelope.unchecked = self.check is not None and self.check.wants(envelope)
+        protection: Protection | None = None
+        protector = self.protector if not envelope.watchers else None  # who handed it on keeps a shadow already
+        if protector is not None and not envelope.unchecked:
+            protection = protector.begin(envelope, getattr(writer.inner, "whole", None))
+            if protection is not None and protection.is_over and protector.rejects:
+                writer.discard()
+                return self._refuse(envelope, NOT_REDUNDANT)
         try:
             number = await self._spool.commit(writer.inner, envelope)
-        except SpoolFull:
-            self._refuse(envelope, FULL)
-            return FULL
-        except OSError as fault:
+        except (SpoolFull, OSError) as fault:
+            if protector is not None and protection is not None:
+                protector.abandon(protection)
+            if isinstance(fault, SpoolFull):
+                return self._refuse(envelope, FULL)
             self._log.error("message.not_kept", reason=str(fault), sender=envelope.sender)
-            self._refuse(envelope, NOT_KEPT)
-            return NOT_KEPT
+            return self._refuse(envelope, NOT_KEPT)
         if envelope.unchecked:
-            refusal = await self._checked(number, envelope)
+            refusal, protection = await self._checked(number, envelope, protector)
             if refusal is not None:
-                self._refuse(envelope, refusal)
-                return refusal
-        self.taken += 1
-        self._categorizer.place(number, envelope)
+                return self._refuse(envelope, refusal)
+        if protector is None or protection is None:
+            if envelope.watchers:
+                self.watched(number, envelope)
+            self._take(number, envelope)
+        else:
+            protector.committed(protection, number)
+            delay = self._site.delays.get(envelope.source.connector, DEFAULT_DELAY)
+            if protector.rejects:
+                refusal = await protector.stands(protection, delay)
+                if refusal is not None:
+                    await self._forget(number, protector, protection)
+                    return self._refuse(envelope, refusal)
+                self._take(number, envelope)
+            else:
+                self._take(number, envelope)
+                await protector.acknowledged(protection, delay)
         return Reply(250, f"{envelope.message_id or '<>'} [InternalId={number}] Queued mail for delivery", "2.6.0")
 
-    async def _checked(self, number: int, envelope: Envelope) -> Reply | None:
-        """Have the content looked at. What is refused leaves the disk; what is taken is there with its new fields."""
+    def _take(self, number: int, envelope: Envelope) -> None:
+        self.taken += 1
+        self._categorizer.place(number, envelope)
+
+    async def _forget(self, number: int, protector: Protector, protection: Protection) -> None:
+        """A message that was not made redundant leaves our disk, and whoever may hold it hears of that."""
+        protector.abandon(protection)
+        try:
+            await self._spool.remove(number)
+        except OSError as fault:
+            self._log.error("message.not_kept", message=number, reason=str(fault))
+
+    async def _checked(
+        self, number: int, envelope: Envelope, protector: Protector | None
+    ) -> tuple[Reply | None, Protection | None]:
+        """Have the content looked at. What is refused leaves the disk; what is taken is there with its new fields, and
+        on its way to another hub's."""
         assert self.check is not None
         refusal = await self.check(number, envelope)
+        protection: Protection | None = None
         try:
             if refusal is not None:
                 await self._spool.remove(number)
-                return refusal
+                return refusal, None
             envelope.unchecked = False
+            if protector is not None:
+                protection = protector.begin(envelope, None)
             await self._spool.update(number, envelope)
         except OSError as fault:
             self._log.error("message.not_kept", message=number, reason=str(fault))
-            return NOT_KEPT
-        return None
+            if protector is not None and protection is not None:
+                protector.abandon(protection)
+            return NOT_KEPT, None
+        return None, protection
 
-    def _refuse(self, envelope: Envelope, reply: Reply) -> None:
+    def _refuse(self, envelope: Envelope, reply: Reply) -> Reply:
         self.refused += 1
         self._log.info("message.refused", sender=envelope.sender, client=envelope.source.address, reply=str(reply))
+        return reply

@@ -92,7 +92,8 @@ class Shadow(msgspec.Struct, gc=False):
     token: str
     """What both call the copy: unique for ever; `[0-9a-f-]`, at most 64 characters."""
     places: list[int]
-    """Of its recipients in the envelope."""
+    """Where its recipients are in this envelope, in the order in which the copy counts them: the first primary's. They
+    stay when recipients are settled."""
     since: float
     """When it became responsible, in seconds since 1970."""
 
@@ -102,6 +103,8 @@ class Watcher(msgspec.Struct, gc=False):
 
     server: str
     token: str
+    places: list[int] = msgspec.field(default_factory=list)
+    """As of `Shadow`; empty: the copy counts as this envelope does. It is another where a shadow was taken over."""
 
 
 class Envelope(msgspec.Struct):

@@ -40,6 +40,13 @@ CONTENT_AT_ONCE = 4 * 1024 * 1024
 LOOKED_AT_ONCE = 256
 """Messages looked at before others get their turn on the loop."""
 Conditions = Sequence[Sequence[object]]
+VERBS = frozenset(
+    {
+        "queues", "freeze_queue", "resume_queue", "retry_queue", "resubmit_queue", "redirect", "messages",
+        "freeze_message", "resume_message", "drop", "content",
+    }
+)  # fmt: skip
+"""What `Operating` does for operators."""
 
 
 class NotFound(ValueError):

@@ -5,6 +5,7 @@ They are in no queue. Those that the process has died of too often are: in the q
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
@@ -14,6 +15,9 @@ from gatepost.transport.message import Envelope
 from gatepost.transport.operating import NotFound
 from gatepost.transport.spool.spool import DiskSpool
 
+QUARANTINE_VERBS = frozenset({"quarantined", "release", "forget_message"})
+"""What it does for operators."""
+
 
 class Quarantine:
     """Carries out operators' requests. Each answers values that msgspec can encode. Raises `NotFound`, OSError."""
@@ -22,6 +26,8 @@ class Quarantine:
         self._spool = spool
         self._categorizer = categorizer
         self._log = log
+        self.forgotten: Callable[[int, Envelope], None] = lambda _number, _envelope: None
+        """Told of each message that an operator has removed."""
 
     async def quarantined(self) -> list[dict[str, Any]]:
         """What is there, by number. Without a readable envelope the fields of it are empty."""
@@ -53,6 +59,8 @@ class Quarantine:
         """Remove it with its content; its sender is not told. Answers 1."""
         envelope = await self._find(number)
         await self._spool.forget(number)
+        if envelope is not None:
+            self.forgotten(number, envelope)
         sender = envelope.sender if envelope is not None else ""
         self._log.info("message.forgotten", message=number, sender=sender)
         return 1

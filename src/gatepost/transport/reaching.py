@@ -22,7 +22,7 @@ from gatepost.routing.next_hop import DeliveryType, Destination, NextHop, Transf
 from gatepost.transport.categorizer import Categorizer
 from gatepost.transport.connecting import Connected, Connecting, NotConnected, NotServed
 from gatepost.transport.connectivity_log import ConnectivityLog, SessionLog
-from gatepost.transport.dispatch.ports import Answer, Moved, NotReached, Sent
+from gatepost.transport.dispatch.ports import Answer, Moved, NewToken, NotReached, Sent
 from gatepost.transport.headers.trace import return_path_field
 from gatepost.transport.leaving import changed
 from gatepost.transport.message import Envelope, RecipientState
@@ -33,12 +33,17 @@ from gatepost.transport.recipients import Recipients
 from gatepost.transport.reports.rules import Fate
 from gatepost.transport.send.connecting import Outbound
 from gatepost.transport.send.options import Endpoint, SendOptions, SendTimes
-from gatepost.transport.send.outcome import DELIVERED, ConnectFailed, Outcome
+from gatepost.transport.send.outcome import DELIVERED, ConnectFailed, Outcome, RecipientOutcome
 from gatepost.transport.send.sender import Reopen, SmtpSender
+from gatepost.wire.shadow_words import ShadowHub
 
 MAX_ROTATIONS = 10_000
 """Next hops whose turns are remembered; strangers choose domains."""
 MAX_REASON = 500
+CHANNEL_TIMES = SendTimes(greeting=10.0, tls=10.0, command=10.0)
+"""Of sessions that become shadow channels: messages may wait for them."""
+_CHANNELS = "\n"
+"""Stands for the connector of those sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Reaching:
         self._rotations: dict[NextHop, Rotation] = {}
         self._connecting: dict[str, Connecting[SmtpSender]] = {}
         self._most: dict[NextHop, int] = {}
+        self._servers: dict[str, tuple[Target, ...]] = {}
+        """Targets of the servers that shadow channels were opened to."""
         self._expedited: set[NextHop] = set()
         self.unreached_sites: dict[str, float] = {}
         """Other sites none of whose hubs could be reached, and until when that is believed."""
@@ -142,6 +149,51 @@ class Reaching:
         """A session with a server whatever the list of unhealthy ones says (SPEC T9). Raises OSError, `NotServed`."""
         return await self._connecting_for(None).heartbeat(target)
 
+    def may_reach(self, server: str) -> bool:
+        """Whether this server of the organization is, for all that is known, not down. Costs nothing."""
+        targets = self._servers.get(server)
+        return targets is None or bool(self.selector.filter(targets, self._clock()))
+
+    async def reach_server(self, server: str, *, heartbeat: bool = False) -> SmtpSender:
+        """A session with this server of the organization, for a shadow channel. A heartbeat is tried whatever the list
+        of unhealthy servers says, and takes it off when it connects (SPEC T9). Raises `NotReached`."""
+        now = self._clock()
+        next_hop = NextHop(DeliveryType.SERVERS, server)
+        destination = self._destination(next_hop)
+        if destination is None:
+            self._servers.pop(server, None)
+            raise NotReached("no such server", now)
+        rows = self._connectivity.session(next_hop)
+        rows.begins(now, 0)
+        found = await self._targets.targets(destination, now)
+        rows.resolved(now, found.notes)
+        if isinstance(found, Failure):
+            reason, due = found.reply.text, now
+        else:
+            self._servers[server] = found.targets
+            connected = await self._reach_any(next_hop, found.targets, rows, heartbeat=heartbeat)
+            if isinstance(connected, SmtpSender):
+                rows.ends(self._clock(), 0, 0, "a shadow channel")
+                return connected
+            reason, due = _reason(connected), connected.due
+        rows.ends(self._clock(), 0, 0, reason)
+        raise NotReached(reason, due)
+
+    async def _reach_any(
+        self, next_hop: NextHop, targets: tuple[Target, ...], rows: SessionLog, *, heartbeat: bool
+    ) -> SmtpSender | NotConnected:
+        connecting = self._connecting_for(None, channel=True)
+        if not heartbeat:
+            found = await connecting.connect(self._rotation(next_hop), targets, rows)
+            return found.connection if isinstance(found, Connected) else found
+        errors: list[tuple[Target, OSError | NotServed]] = []
+        for target in targets:
+            try:
+                return await connecting.heartbeat(target, rows)
+            except (OSError, NotServed) as error:
+                errors.append((target, error))
+        return NotConnected(self._clock(), tuple(errors))
+
     async def close(self) -> None:
         """End what runs in the background, cut all sessions."""
         for connecting in self._connecting.values():
@@ -159,11 +211,11 @@ class Reaching:
             rotation = self._rotations[next_hop] = Rotation(self.selector, random.random)
         return rotation
 
-    def _connecting_for(self, connector: SendConnector | None) -> Connecting[SmtpSender]:
-        name = connector.name if connector is not None else ""
+    def _connecting_for(self, connector: SendConnector | None, *, channel: bool = False) -> Connecting[SmtpSender]:
+        name = _CHANNELS if channel else connector.name if connector is not None else ""
         found = self._connecting.get(name)
         if found is None:
-            options = SendOptions(self.identity.fqdn, self.identity.times)
+            options = SendOptions(self.identity.fqdn, CHANNEL_TIMES if channel else self.identity.times)
             if connector is not None:
                 options = SendOptions(
                     connector.fqdn or self.identity.fqdn,
@@ -248,15 +300,24 @@ class MailSender:
         """See `dispatch.ports.Sender`."""
         return self._session.prompt and self._messages + 2 <= self._most
 
-    async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
+    async def prepare(
+        self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, token: NewToken | None = None
+    ) -> None:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
             await self._reaching.fill_in(envelope, places)
         before = return_path_field(envelope.sender) if self._returns else b""
         recipients = [envelope.recipients[place] for place in places]
-        self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced))
+        self._session.prepare(envelope, recipients, await changed(body, before, fenced=self._fenced), token)
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
+    async def send(
+        self,
+        envelope: Envelope,
+        places: tuple[int, ...],
+        body: BodyReader,
+        reopen: Reopen,
+        token: NewToken | None = None,
+    ) -> Sent:
         """See `dispatch.ports.Sender`."""
         if self._delivers:
             await self._reaching.fill_in(envelope, places)
@@ -268,8 +329,10 @@ class MailSender:
             return await changed(await reopen(), before, fenced=self._fenced)
 
         body = await changed(body, before, fenced=self._fenced)
-        outcome = await self._session.send(envelope, recipients, body, again)
-        return _sent(outcome, places, delivers=self._delivers)
+        session = self._session
+        outcome = await session.send(envelope, recipients, body, again, token)
+        primary = session.primary if any(each.token for each in outcome.recipients) else None
+        return _sent(outcome, places, primary, delivers=self._delivers)
 
     async def quit(self) -> None:
         """See `dispatch.ports.Sender`."""
@@ -277,14 +340,19 @@ class MailSender:
         self._reaching.ended(self._rows, self._session)
 
 
-def _sent(outcome: Outcome, places: tuple[int, ...], *, delivers: bool) -> Sent:
+def _sent(outcome: Outcome, places: tuple[int, ...], primary: ShadowHub | None, *, delivers: bool) -> Sent:
     broken = outcome.broken
     answers = tuple(
-        Answer(place, each.state, str(each.reply), _fate(each.action, delivers=delivers), each.ours)
+        Answer(place, _state(each), str(each.reply), _fate(each.action, delivers=delivers), each.ours, each.token)
         for place, each in zip(places, outcome.recipients, strict=True)
         if not (broken is not None and each.ours and each.state is RecipientState.WAITING)
     )
-    return Sent(answers, broken.text if broken is not None else "")
+    return Sent(answers, broken.text if broken is not None else "", primary)
+
+
+def _state(outcome: RecipientOutcome) -> RecipientState:
+    taken = outcome.token and outcome.state is RecipientState.DELIVERED
+    return RecipientState.SHADOWED if taken else outcome.state
 
 
 def _fate(action: str, *, delivers: bool) -> Fate | None:

@@ -14,6 +14,11 @@ from gatepost.transport.ports import Spool, SpoolFull
 from gatepost.transport.reports.builder import Reporter, build
 from gatepost.transport.reports.returned import Original, read_original
 from gatepost.transport.reports.rules import Notice, tell
+from gatepost.transport.shadow.protecting import Protector
+from gatepost.transport.shadow.protection import Protection
+
+SHADOW_SECONDS = 30.0
+"""How long a report is waited for to be on a second disk, before what it is about is done with."""
 
 
 class Reporting:
@@ -34,6 +39,8 @@ class Reporting:
         self._log = log
         self._order = itertools.count(int(clock() * 1000))
         self.made = 0
+        self.protector: Protector | None = None
+        """Who has copies held by other hubs; None: nobody."""
 
     async def __call__(self, number: int, envelope: Envelope, happened: Happened) -> Happened:
         """Tell the sender of message `number`. When this returns the reports are on disk, but for what it answers: that
@@ -69,19 +76,33 @@ class Reporting:
         try:
             report = build(self.reporter, notice, envelope, original, now, message_id)
             writer = self._spool.writer(report.envelope.size)
+            protector = self.protector
+            protection: Protection | None = None
             try:
                 async for block in report.chunks():
                     writer.write(block)
                     if writer.full:
                         await writer.drain()
                 report.envelope.size = writer.size
+                if protector is not None:
+                    protection = protector.begin(report.envelope, getattr(writer, "whole", None))
                 told = await self._spool.commit(writer, report.envelope)
             except BaseException:
                 writer.discard()
+                if protector is not None and protection is not None:
+                    protector.abandon(protection)
                 raise
         finally:
             if body is not None:
                 body.close()
         self.made += 1
         self._log.info("report.made", message=told, about=number, action=notice.action.value, sender=envelope.sender)
-        self._categorizer.place(told, report.envelope)
+        await self._queue(told, report.envelope, protection)
+
+    async def _queue(self, number: int, report: Envelope, protection: Protection | None) -> None:
+        if self.protector is None or protection is None:
+            self._categorizer.place(number, report)
+            return
+        self.protector.committed(protection, number)
+        self._categorizer.place(number, report)
+        await self.protector.acknowledged(protection, SHADOW_SECONDS)

@@ -50,16 +50,25 @@ class Rerouting:
         self._log = log
         self._under_way: set[DeliveryQueue] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._poison_threshold = 2
         self.loading = True
         """Messages of the last run are being queued."""
         categorizer.failed = self._not_routed
 
-    async def load(self, found: AsyncIterator[list[tuple[int, Envelope]]], poison_threshold: int) -> None:
-        """Take up what was there at the start. What the process died of too often is put aside (poison messages)."""
+    async def load(
+        self,
+        found: AsyncIterator[list[tuple[int, Envelope]]],
+        poison_threshold: int,
+        waits: Callable[[int, Envelope], bool] = lambda _number, _envelope: False,
+    ) -> None:
+        """Take up what was there at the start, but for what `waits` for other hubs: somebody calls `take_up` for that.
+        What the process died of too often is put aside (poison messages)."""
         count = 0
+        self._poison_threshold = poison_threshold
         async for batch in found:
             for number, envelope in batch:
-                self._take_up(number, envelope, poison_threshold)
+                if not waits(number, envelope):
+                    self.take_up(number, envelope)
             count += len(batch)
             await asyncio.sleep(0)
         self.loading = False
@@ -74,6 +83,7 @@ class Rerouting:
         for queue in self._queues:
             hop = queue.next_hop
             if hop.delivery is DeliveryType.MAILBOX and before.get(hop.domain) != active.get(hop.domain):
+                queue.moves += 1  # connections that stand are at the old one
                 queue.retry_now()  # it is another server that is tried
                 self._categorizer.touch(queue)
         self.reconsider()
@@ -119,10 +129,13 @@ class Rerouting:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _take_up(self, number: int, envelope: Envelope, poison_threshold: int) -> None:
-        if envelope.unchecked or settling.is_settled(envelope):
+    def take_up(self, number: int, envelope: Envelope) -> None:
+        """Queue a message of the last run, or do with it what is to be done."""
+        if envelope.unchecked:
             self._settler.later(self._spool.remove(number), number)
-        elif envelope.crashes >= poison_threshold:
+        elif settling.is_settled(envelope):
+            self._settler.keep(number, envelope)
+        elif envelope.crashes >= self._poison_threshold:
             self._log.error("message.poison", message=number, crashes=envelope.crashes, message_id=envelope.message_id)
             places = settling.open_places(envelope, range(len(envelope.recipients)))
             item = Item(number, places, envelope.size, float("inf"), float("inf"))
@@ -149,14 +162,18 @@ class Rerouting:
             self._settler.hands.give_back(item.number)
 
     def _not_routed(self, number: int, envelope: Envelope, happened: settling.Happened) -> None:
+        # Other parts of the message may be sent meanwhile: they and this have the same envelope.
+        envelope = self._settler.hands.adopt(number, envelope)
         work = InSteps(self._settler.tell(number, envelope, happened), partial(self._spool.in_hand, number))
-        self._begin(_awaited(work), "report what has no way")
+        self._begin(self._told(work, number), "report what has no way")
+
+    async def _told(self, work: Awaitable[None], number: int) -> None:
+        try:
+            await work
+        finally:
+            self._settler.hands.give_back(number)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = tasks.start(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work

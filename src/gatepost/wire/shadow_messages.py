@@ -2,8 +2,8 @@
 
 A channel is an SMTP session between servers of the organization (mutual TLS) after `XSHADOW <server> <identity>` was
 answered `250 2.0.0 <server> <identity>`; identities are those of the two queue databases. From then on both sides send
-frames (`shadow_frames`), each one message of this module. The client asks, the server answers each question in order;
-any number of questions may be under way.
+frames (`shadow_frames`), which carry the messages of this module. The client asks, many questions at a time; the server
+answers each of them once, in any order.
 
 A hub's part in a copy, by the copy's token:
 
@@ -11,6 +11,7 @@ A hub's part in a copy, by the copy's token:
     HELD     it keeps the shadow                             (the shadow server)
     DONE     it has finished: all recipients are settled     (a discard event that is not yet acknowledged)
     UNKNOWN  it has nothing of it
+    LATER    it is starting and cannot say yet; ask again
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class Status(IntEnum):
     OPEN = 1
     HELD = 2
     DONE = 3
+    LATER = 4
 
 
 class Hold(msgspec.Struct, tag=1, array_like=True, gc=False):
-    """Primary to shadow server: keep this copy. `size` octets of content follow in frames of content.
+    """Primary to shadow server: keep this copy. `size` octets of content follow in frames of their own.
 
     `envelope` is an encoded `transport.message.Envelope`. Answered by `Held` or `NotHeld`, after it is on disk.
     """
@@ -55,12 +57,14 @@ class NotHeld(msgspec.Struct, tag=3, array_like=True, gc=False):
 
 class Discarded(msgspec.Struct, array_like=True, gc=False):
     """A discard event. `places` None: all recipients are settled, let the copy go; else: these are, keep it for the
-    others. `databases` are those that it was delivered to, `at` when (seconds since 1970)."""
+    others. `databases` are those that it was delivered to, `at` when (seconds since 1970). `late` are recipients of
+    whose delay the sender has been told: whoever takes over does not tell it again."""
 
     token: str
     places: list[int] | None = None
     databases: list[str] = msgspec.field(default_factory=list)
     at: float = 0.0
+    late: list[int] = msgspec.field(default_factory=list)
 
 
 class Ask(msgspec.Struct, tag=4, array_like=True, gc=False):

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 
 from gatepost.wire import sasl
 from gatepost.wire.events import Send, StartTls
+from gatepost.wire.shadow_words import ShadowHub, encode_hub, parse_hub
 from gatepost.wire.smtp_client_events import (
     Broken,
+    ChannelOpen,
     ClientEvent,
     ClientSettings,
     Closed,
@@ -134,6 +136,8 @@ class SmtpClient:
         if step is Step.QUIT:
             self.step = Step.OVER
             return [CLOSED]
+        if step is Step.CHANNEL:
+            return self._channel_open(reply)
         return self.broken(SessionFault.PROTOCOL, "a reply that nobody asked for")
 
     # The opening
@@ -263,6 +267,25 @@ class SmtpClient:
             raise RuntimeError(f"no QUIT at {self.step.value}")
         self.step = Step.QUIT
         return b"QUIT\r\n"
+
+    def open_channel(self, hub: ShadowHub) -> bytes:
+        """Have the session become a shadow channel, when idle; what to send. `hub` is ourselves."""
+        if self.step is not Step.IDLE:
+            raise RuntimeError(f"no XSHADOW at {self.step.value}")
+        self.step = Step.CHANNEL
+        return f"XSHADOW {encode_hub(hub)}\r\n".encode("ascii")
+
+    def _channel_open(self, reply: Reply) -> list[ClientEvent]:
+        if reply.code != 250:
+            return self._no_welcome(reply)
+        if self._reader:
+            return self.broken(SessionFault.PROTOCOL, "bytes on a channel before anything was asked")
+        try:
+            hub = parse_hub(reply.text)
+        except ValueError:
+            return self.broken(SessionFault.PROTOCOL, "XSHADOW is not answered by a name and an identity", reply)
+        self.step = Step.OVER
+        return [ChannelOpen(hub)]
 
     def _transacted(self, transaction: Transaction, reply: Reply) -> list[ClientEvent]:
         self.step, event = transaction.reply(self.step, reply)

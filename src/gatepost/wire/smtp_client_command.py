@@ -57,11 +57,12 @@ def mail_command(
     returns: str = "",
     envelope_id: str = "",
     require_tls: bool = False,
+    shadow: str = "",
 ) -> bytes:
     """The whole line. `size` in octets, 0: not known; `body` is `8BITMIME`, `BINARYMIME` or empty.
 
-    What the server does not offer is left out, but for `body`, `utf8` and `require_tls`: the caller knows by then that
-    they can be had. Raises `Unsendable`.
+    `shadow` is a token. What the server does not offer is left out, but for `body`, `utf8`, `require_tls` and `shadow`:
+    the caller knows by then that they can be had. Raises `Unsendable`.
     """
     line = b"MAIL FROM:<%b>" % path(sender, utf8=utf8)
     if size and extensions.size:
@@ -76,6 +77,8 @@ def mail_command(
             line += b" ENVID=" + envelope_id.encode("ascii")
     if require_tls:
         line += b" REQUIRETLS"
+    if shadow:
+        line += b" XSHADOW=" + shadow.encode("ascii")
     return line + b"\r\n"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gatepost.wire.events import Send, StartTls
+from gatepost.wire.shadow_words import ShadowHub
 from gatepost.wire.smtp_reply import Reply
 
 
@@ -28,6 +29,7 @@ class Step(Enum):
     EMPTY_END = "end of no content"
     RESET = "RSET"
     QUIT = "QUIT"
+    CHANNEL = "XSHADOW"
     OVER = "over"
 
 
@@ -101,11 +103,18 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelOpen:
+    """The session is a shadow channel with this hub: nothing more is said here, frames follow."""
+
+    hub: ShadowHub
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """QUIT is answered: close the connection."""
 
 
-ClientEvent = Send | StartTls | Ready | SendContent | Broken | Finished | Closed
+ClientEvent = Send | StartTls | Ready | SendContent | Broken | Finished | Closed | ChannelOpen
 
 
 class TlsUse(Enum):

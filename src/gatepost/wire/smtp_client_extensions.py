@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gatepost.wire.shadow_words import ShadowHub, parse_hub
 from gatepost.wire.smtp_reply import Reply
 
 MAX_NUMBER = 10**15
@@ -42,6 +43,8 @@ class Extensions:
     """Transactions of one session, by LIMITS MAILMAX."""
     authentication: frozenset[str] = frozenset()
     """SASL mechanisms (RFC 4954)."""
+    shadow: ShadowHub | None = None
+    """XSHADOW: who the server is in shadow redundancy, as it says."""
 
 
 def offers(reply: Reply) -> dict[str, list[str]]:
@@ -79,7 +82,19 @@ def read_extensions(reply: Reply) -> Extensions:
         max_recipients=_number(limits.get("RCPTMAX", "")),
         max_messages=_number(limits.get("MAILMAX", "")),
         authentication=frozenset(offered.get("AUTH", [])),
+        shadow=_shadow(reply) if "XSHADOW" in offered else None,
     )
+
+
+def _shadow(reply: Reply) -> ShadowHub | None:
+    for line in reply.text.split("\n")[1:]:
+        keyword, _, rest = line.partition(" ")
+        if keyword.upper() == "XSHADOW":
+            try:
+                return parse_hub(rest)
+            except ValueError:
+                return None
+    return None
 
 
 def _number(text: str) -> int:

@@ -21,6 +21,8 @@ MAX_SIZE_DIGITS = 20
 """Digits of SIZE (RFC 1870, section 4)."""
 NOTIFY = {"NEVER": 1, "SUCCESS": 2, "FAILURE": 4, "DELAY": 8}
 """The words of NOTIFY and their bits, which are those of `transport.message.Notify`."""
+SHADOW_TOKEN = re.compile(r"[0-9a-f-]{1,64}")
+"""What copies of shadow redundancy are called."""
 
 _PATH = re.compile(r'<(?:[^"<>\\\s]++|"(?:[^"\\]|\\.)*+")*+>')
 _PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~\x80-\U0010ffff]++))?")
@@ -56,6 +58,8 @@ class MailCommand:
     auth: str | None = None
     """AUTH, decoded; `<>` is the empty string."""
     require_tls: bool = False
+    shadow: str = ""
+    """XSHADOW: the sender, a server of the organization, keeps a shadow under this token (SPEC S1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,10 @@ def split_command(line: bytes) -> tuple[bytes, bytes]:
     return match[1].upper(), (match[2] or b"").rstrip(b" \t")
 
 
-def parse_mail(argument: bytes) -> MailCommand:
-    """What follows `MAIL `. Raises `BadCommand`."""
+def parse_mail(argument: bytes, *, shadow: bool = False) -> MailCommand:
+    """What follows `MAIL `; `shadow`: XSHADOW is offered. Raises `BadCommand`."""
     path, parameters = _path_and_parameters(argument, "FROM:", "MAIL FROM:<address>")
-    size, body, utf8, returns, envelope_id, auth, require_tls = None, "7BIT", False, "", "", None, False
+    size, body, utf8, returns, envelope_id, auth, require_tls, token = None, "7BIT", False, "", "", None, False, ""
     for keyword, value in parameters:
         if keyword == "SIZE":
             if not value.isascii() or not value.isdigit() or len(value) > MAX_SIZE_DIGITS:
@@ -104,10 +108,14 @@ def parse_mail(argument: bytes) -> MailCommand:
         elif keyword == "REQUIRETLS":
             _no_value(keyword, value)
             require_tls = True
+        elif keyword == "XSHADOW" and shadow:
+            if not SHADOW_TOKEN.fullmatch(value):
+                raise _bad_parameter("XSHADOW")
+            token = value
         else:
             raise _unknown_parameter()
     sender = _address(path, utf8=utf8, sender=True)
-    return MailCommand(sender, size, body, utf8, returns, envelope_id, auth, require_tls)
+    return MailCommand(sender, size, body, utf8, returns, envelope_id, auth, require_tls, token)
 
 
 def parse_rcpt(argument: bytes, *, utf8: bool = False) -> RcptCommand:

@@ -3,7 +3,7 @@
     GREETING ──greet()──► COMMAND ◄──► SASL            COMMAND ──DATA──► DATA ──end──► PARKED ──stored()──► COMMAND
                            │   ▲                               ──BDAT──► CHUNK ─LAST─►   "
                            ▼   │
-              PARKED (Store, SignIn, Wait, LookUp, StartTls, Impersonate) ──► CLOSED
+              PARKED (Store, SignIn, Wait, LookUp, StartTls, Impersonate, OpenChannel) ──► CLOSED
 
 Bytes in, events and bytes out; whatever is decided outside is asked of a `Judge`, at once. A line that ends in LF
 alone, or has a CR within, ends the session, and nothing after it is looked at: no two servers can see different
@@ -18,10 +18,11 @@ from typing import ClassVar
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Credentials, Refusal, SignIn, StartTls
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE
+from gatepost.wire.shadow_words import encode_hub, parse_hub
 from gatepost.wire.smtp_command import BadCommand, parse_greeting, split_command
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server_core import State
-from gatepost.wire.smtp_server_events import Impersonate, ServerEvent
+from gatepost.wire.smtp_server_events import Impersonate, OpenChannel, ServerEvent
 from gatepost.wire.smtp_server_mail import SmtpServerMail
 from gatepost.wire.smtp_server_rights import takes_passwords
 from gatepost.wire.smtp_server_sign_in import MECHANISMS, BadSaslMessage, SaslDialogue
@@ -42,7 +43,7 @@ class SmtpServer(SmtpServerMail):
 
     `sign_in`: passwords can be checked; `xclient`: the peer may speak for others. `server`: the server of the
     organization at the other end, `partner`: its certificate is verified. `claim` is what a listed peer said of the
-    client: its user is believed.
+    client: its user is believed. `shadow` is what hubs of the organization are offered of shadow redundancy.
     """
 
     _sasl: SaslDialogue | None = None
@@ -266,6 +267,7 @@ class SmtpServer(SmtpServerMail):
                 sign_in=self._sign_in_offered,
                 tls=self.tls,
                 xclient=self._xclient,
+                shadow=self._shadow.own if self._shadow is not None and self._offers_shadow else None,
             )
         )
 
@@ -323,6 +325,29 @@ class SmtpServer(SmtpServerMail):
             self._park(Impersonate(claim, self._buffer[self._at :]))
             self._state = State.CLOSED
 
+    def _open_channel(self, argument: bytes) -> None:
+        """XSHADOW: what follows is a shadow channel, in whatever packet it comes."""
+        if self._shadow is None or not self._offers_shadow:
+            self._error(replies.NOT_HERE)
+            return
+        if not self.esmtp:
+            self._error(replies.GREET_FIRST)
+            return
+        if self._in_message:
+            self._error(replies.NOT_NOW)
+            return
+        try:
+            hub = parse_hub(argument.decode("ascii"))
+        except ValueError:
+            self._error(replies.BAD_HUB)
+            return
+        if hub.server != self.server:
+            self._error(replies.NOT_THAT_HUB)
+            return
+        self._out.append(Reply(250, encode_hub(self._shadow.own), "2.0.0").encode())
+        self._park(OpenChannel(hub, self._buffer[self._at :]))
+        self._state = State.CLOSED
+
     # --- sign-in
 
     def _auth(self, argument: bytes) -> None:
@@ -375,5 +400,6 @@ class SmtpServer(SmtpServerMail):
         b"MAIL": SmtpServerMail.mail, b"RCPT": SmtpServerMail.rcpt, b"DATA": SmtpServerMail.data,
         b"BDAT": SmtpServerMail.bdat, b"EHLO": _ehlo, b"HELO": _helo, b"RSET": _rset, b"NOOP": _noop, b"QUIT": _quit,
         b"STARTTLS": _start_tls, b"AUTH": _auth, b"VRFY": _vrfy, b"HELP": _help, b"XCLIENT": _introduce,
+        b"XSHADOW": _open_channel,
         b"EXPN": _not_here, b"TURN": _not_here, b"ETRN": _not_here,
     }  # fmt: skip

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from gatepost.organization.transport import ReceiveConnector
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Send
+from gatepost.wire.shadow_words import ShadowOffer
 from gatepost.wire.smtp_server_content import Content
 from gatepost.wire.smtp_server_events import ClientClaim, Judge, ServerEvent, Wait
 from gatepost.wire.smtp_server_rights import rights_of, takes_passwords
@@ -44,6 +45,7 @@ class SmtpServerCore:
         server: str = "",
         partner: bool = False,
         claim: ClientClaim | None = None,
+        shadow: ShadowOffer | None = None,
     ) -> None:
         self._connector = connector
         self._host = connector.fqdn or host
@@ -51,6 +53,7 @@ class SmtpServerCore:
         self._starttls = starttls
         self._can_sign_in = sign_in
         self._xclient = xclient
+        self._shadow = shadow
         self._state = State.GREETING
         self._events: list[ServerEvent] = []
         self._out: list[bytes] = []
@@ -99,6 +102,12 @@ class SmtpServerCore:
     def trusted(self) -> bool:
         """Whether the client is a server of the organization."""
         return self._rights.trusted
+
+    @property
+    def _offers_shadow(self) -> bool:
+        """Whether the client is a hub of the organization, by its certificate, and may speak of shadows."""
+        shadow = self._shadow
+        return shadow is not None and self.tls and self._rights.certified and self.server in shadow.servers
 
     def _new_standing(self) -> None:
         """Something is known of the client that was not before."""

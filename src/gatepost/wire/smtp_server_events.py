@@ -1,7 +1,7 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
 Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
-`StartTls`, `Wait`, `LookUp` and `Impersonate` the session is parked: what comes in is only kept.
+`StartTls`, `Wait`, `LookUp`, `Impersonate` and `OpenChannel` the session is parked: what comes in is only kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gatepost.wire.events import Close, Send, SignIn, StartTls
+from gatepost.wire.shadow_words import ShadowHub
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
 
@@ -68,7 +69,16 @@ class Impersonate:
     rest: bytes = b""
 
 
-ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate
+@dataclass(frozen=True, slots=True)
+class OpenChannel:
+    """The session is a shadow channel from here on: this is over, frames follow. `hub` is the client, authenticated;
+    `rest` is what has come of the channel already."""
+
+    hub: ShadowHub
+    rest: bytes = b""
+
+
+ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate | OpenChannel
 
 
 class Judge(Protocol):

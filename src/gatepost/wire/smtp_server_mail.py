@@ -36,7 +36,7 @@ class SmtpServerMail(SmtpServerCore):
 
     def _begin(self, argument: bytes) -> None:
         try:
-            command = parse_mail(argument)
+            command = parse_mail(argument, shadow=self._offers_shadow)
         except BadCommand as bad:
             self._error(bad.reply.encode())
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gatepost.organization.transport import ReceiveConnector
+from gatepost.wire.shadow_words import ShadowHub, encode_hub
 from gatepost.wire.smtp_reply import Reply
 
 SENDER_OK = Reply(250, "Sender OK", "2.1.0").encode()
@@ -37,6 +38,7 @@ NEEDS_ARGUMENT = Reply(501, "An argument is needed", "5.5.4").encode()
 NO_ARGUMENT = Reply(501, "No argument is allowed", "5.5.4").encode()
 BAD_CHUNK = Reply(501, "Syntax: BDAT size [LAST]", "5.5.4").encode()
 BAD_RESPONSE = Reply(501, "Authentication cancelled or a bad response", "5.5.2").encode()
+BAD_HUB = Reply(501, "Syntax: XSHADOW server identity", "5.5.4").encode()
 BAD_CLAIM = Reply(501, "Bad XCLIENT", "5.5.4").encode()
 NOT_HERE = Reply(502, "Not available here", "5.5.1").encode()
 GREET_FIRST = Reply(503, "Say EHLO first", "5.5.1").encode()
@@ -51,6 +53,7 @@ NO_SUBMISSION = Reply(525, "Submission is not enabled for this account", "5.7.13
 WRONG_CREDENTIALS = Reply(535, "Authentication unsuccessful", "5.7.8").encode()
 TLS_FOR_SIGN_IN = Reply(538, "Encryption is required for authentication", "5.7.11").encode()
 NO_PERMISSION = Reply(550, "You are not allowed to send here", "5.7.1").encode()
+NOT_THAT_HUB = Reply(550, "Your certificate is not that server's", "5.7.1").encode()
 NO_RELAY = Reply(550, "Unable to relay", "5.7.1").encode()
 AMBIGUOUS_CONTENT = Reply(550, "The message has NUL characters, or lines that do not end in CR LF", "5.6.0").encode()
 LINE_IN_CONTENT_TOO_LONG = Reply(550, "The message has a line that is too long", "5.6.0").encode()
@@ -64,7 +67,14 @@ NO_SMTP = Reply(554, "This is no web server", "5.5.1").encode()
 
 
 def extensions(
-    connector: ReceiveConnector, host: str, *, starttls: bool, sign_in: bool, tls: bool, xclient: bool
+    connector: ReceiveConnector,
+    host: str,
+    *,
+    starttls: bool,
+    sign_in: bool,
+    tls: bool,
+    xclient: bool,
+    shadow: ShadowHub | None,
 ) -> bytes:
     """The answer to EHLO."""
     lines = [f"{host} Hello", f"SIZE {connector.max_message_size}", "PIPELINING", "DSN", "ENHANCEDSTATUSCODES"]
@@ -77,4 +87,6 @@ def extensions(
         lines.append("REQUIRETLS")
     if xclient:
         lines.append("XCLIENT NAME ADDR PORT PROTO HELO LOGIN DESTADDR DESTPORT")
+    if shadow is not None:
+        lines.append(f"XSHADOW {encode_hub(shadow)}")
     return Reply(250, "\n".join(lines)).encode()

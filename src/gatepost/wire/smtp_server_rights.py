@@ -17,6 +17,8 @@ class Rights:
     """Any recipient; else those of the organization only."""
     submit: bool = False
     """MAIL at all."""
+    certified: bool = False
+    """Trusted for its certificate, not for its network."""
 
 
 def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner: bool) -> Rights:
@@ -25,11 +27,12 @@ def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner:
     The network of an externally secured connector stands for a server's certificate.
     """
     groups, how = connector.permission_groups, connector.authentication
-    known = (server and ReceiveAuthentication.SERVERS in how) or ReceiveAuthentication.EXTERNALLY_SECURED in how
-    trusted = known and PermissionGroup.SERVERS in groups
+    certified = server and ReceiveAuthentication.SERVERS in how and PermissionGroup.SERVERS in groups
+    secured = ReceiveAuthentication.EXTERNALLY_SECURED in how and PermissionGroup.SERVERS in groups
+    trusted = certified or secured
     relay = trusted or (user and PermissionGroup.USERS in groups)
     partner = partner and PermissionGroup.PARTNERS in groups
-    return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups)
+    return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups, certified)
 
 
 def takes_passwords(connector: ReceiveConnector, *, tls: bool) -> bool:

@@ -61,7 +61,12 @@ class SimulatedRegistry:
         return self.current
 
     def activate(
-        self, database: str, server: str, expected_epoch: int | None = None, lease: Lease | None = None
+        self,
+        database: str,
+        server: str,
+        expected_epoch: int | None = None,
+        lease: Lease | None = None,
+        lost_seconds: float | None = None,
     ) -> ActiveCopy:
         self._require(lease)
         old = self.current.active.get(database)

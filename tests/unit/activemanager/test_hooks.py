@@ -132,13 +132,20 @@ async def test_secrets_that_a_hook_prints_are_masked_in_its_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "number"), [("0", 0.0), ("7\nfiles", 7.0), (" 2.5 ", 2.5), ("", None), ("-1", None), ("nan", None),
+    ("said", "number"), [("0", 0.0), ("3 120", 3.0), ("3 120 9", None), ("3 x", None),
+                         ("3 -1", None), ("7\nfiles", 7.0), (" 2.5 ", 2.5), ("", None), ("-1", None), ("nan", None),
                          ("inf", None), ("seven", None)]
 )  # fmt: skip
 async def test_a_lag_hook_says_a_number(said: str, number: float | None) -> None:
     result = await run(python("import sys; print(sys.argv[1])", said), LAG)
     assert result.number == number
     assert (result.fault is None) == (number is not None)
+
+
+async def test_a_lag_hook_may_say_since_when() -> None:
+    result = await run(python("print('3 120.5'); print('more')"), LAG)
+    assert (result.number, result.seconds) == (3.0, 120.5)
+    assert (await run(python("print(3)"), LAG)).seconds is None
 
 
 Answer = Callable[[bytes], bytes]

@@ -14,6 +14,7 @@ from gatepost.activemanager.asking import asked
 from gatepost.activemanager.port import Dial, Lease, ServerWord
 from gatepost.activemanager.seen import Sight
 from gatepost.activemanager.steps import Activate, Begin, Fault, Result
+from gatepost.activemanager.tasks import LOSS_MARGIN_SECONDS
 from gatepost.configuration.manager_settings import HookKind
 
 ALL = tuple(HookKind)
@@ -293,6 +294,61 @@ def test_too_much_lag_is_refused_and_asked_again_later() -> None:
     stage.change(dials=MappingProxyType({"DB1": Dial.BEST_AVAILABILITY}))
     stage.run(10.0)
     assert stage.where() == "B2"
+
+
+def lost(stage: MindStage) -> float | None:
+    """What the last activation says that its copy may lack, in seconds."""
+    return [o.step.lost_seconds for o in stage.outputs if isinstance(o, words.Do) and isinstance(o.step, Activate)][-1]
+
+
+@pytest.mark.parametrize(
+    ("lag", "seconds"),
+    [
+        (Result(number=0.0), None),
+        (Result(number=3.0), 3600.0 + LOSS_MARGIN_SECONDS),
+        (Result(number=3.0, seconds=90.0), 90.0 + LOSS_MARGIN_SECONDS),
+    ],
+    ids=["lacks nothing", "lacks something", "and since when"],
+)
+def test_a_failover_says_what_the_copy_may_lack(lag: Result, seconds: float | None) -> None:
+    """Exchange-facts 4.5: the active manager has (database, [from, to]) delivered again."""
+    stage = MindStage(hooks=ALL)
+    stage.results[LAG] = lag
+    stage.begin()
+    stage.ill["A"] = Sight.REFUSED
+    stage.run(3.0)
+    assert stage.where() == "B2"
+    assert lost(stage) == seconds
+    assert stage.logged("manager.failing_over")[0].get("lost_seconds") == seconds
+
+
+def test_a_copy_with_unknown_lag_may_lack_as_much_as_the_setting_says() -> None:
+    stage = MindStage(hooks=ALL, loss_seconds=100.0)
+    stage.results[LAG] = FAILS
+    stage.change(dials=MappingProxyType({"DB1": Dial.BEST_AVAILABILITY}))
+    stage.begin()
+    stage.ill["A"] = Sight.REFUSED
+    stage.run(3.0)
+    assert lost(stage) == 100.0 + LOSS_MARGIN_SECONDS
+
+
+@pytest.mark.parametrize(("setting", "seconds"), [(0.0, None), (300.0, 300.0 + LOSS_MARGIN_SECONDS)])
+def test_where_nobody_measures_lag_the_setting_decides(setting: float, seconds: float | None) -> None:
+    stage = MindStage(unmeasured_loss_seconds=setting)
+    stage.begin()
+    stage.ill["A"] = Sight.REFUSED
+    stage.run(3.0)
+    assert lost(stage) == seconds
+
+
+def test_a_planned_move_loses_nothing() -> None:
+    stage = MindStage(hooks=ALL, unmeasured_loss_seconds=300.0)
+    stage.results[LAG] = Result(number=0.0)
+    stage.begin()
+    stage.word("A", ServerWord.DRAINING)
+    stage.run(3.0)
+    assert stage.where() == "B2"
+    assert lost(stage) is None
 
 
 def test_a_hook_that_fails_stops_the_move_and_is_tried_again_later() -> None:

@@ -428,3 +428,17 @@ def test_an_old_request_may_be_cancelled_under_a_manager(commands: Commands) -> 
         commands.registry.begin_move(Move("DB01", "MBX-01", "MBX-02", 1, 1.0, asked("x")))
         assert commands.run("database", "move", "DB01", "--cancel")[0] == 0
     assert not commands.registry.view().moves
+
+
+def test_an_activation_by_hand_says_what_the_copy_may_lack(commands: Commands) -> None:
+    """Hubs deliver it again (exchange-facts 4.5)."""
+    status, out, _ = commands.run("database", "activate", "DB01", "--server", "MBX-02", "--lost-since", "30m")
+    assert status == 0
+    assert "hubs deliver again what DB01 got in the last 30 min" in out
+    (loss,) = commands.registry.view().losses["DB01"]
+    assert 1790 < loss.until - loss.since < 1860
+    _, out, _ = commands.run("database", "status", "DB01", "--no-lag")
+    assert f"  epoch {loss.epoch} may have lost mail from " in out
+    commands.run("database", "activate", "DB01", "--server", "MBX-01")
+    assert commands.registry.view().losses["DB01"] == (loss,), "without the option nothing was lost"
+    assert commands.run("database", "activate", "DB01", "--server", "MBX-02", "--lost-since", "soon")[0] == 2

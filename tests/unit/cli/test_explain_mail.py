@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gatepost.cli.explain_mail import MailQuestion, mail_report, mail_text
 from gatepost.cli.main import run
 from gatepost.directory.editing import DirectoryEditor, Entry
 from gatepost.directory.port import User
+from gatepost.organization.model import Organization, Role, Server, Version
+from gatepost.organization.transport import TransportConfig
 from gatepost.routing.decision import Mailbox
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mail-two-sites.toml"
@@ -46,6 +49,7 @@ def test_a_mailbox_in_the_other_site(explain: Call) -> None:
     assert out.splitlines() == [
         "user1@contoso.com to user2@contoso.com (database DB02), 10000 B (10,000 bytes)",
         "  at hub HUB-01, site usa:",
+        "    shadow: HUB-04, else HUB-05, else HUB-06, else HUB-02, else HUB-03",
         "     1. T3    contoso.com is an accepted domain, authoritative: all its mailboxes are here",
         "     2. T3    the mailbox is in DB02, whose active copy is on MBX-02, site europe",
         "     3. T3    the least-cost path is usa - europe, cost 10",
@@ -122,3 +126,28 @@ def test_wrong_use(explain: Call) -> None:
     assert explain("--mail", "a@b.c", "d@e.f", "--size", "big")[0] == 2
     status, _, err = explain("--mail", "a@b.c", "d@e.f", "--server", "MBX-01")
     assert (status, "MBX-01 is not a hub or an edge" in err) == (1, True)
+
+
+def test_without_another_hub_there_is_no_shadow_and_the_reason_is_said(explain: Call) -> None:
+    """SPEC S4; a second hop needs none from a client: who hands it on keeps it."""
+    status, out, _ = explain("--mail", "user1@contoso.com", "user2@contoso.com", "--json")
+    hops = json.loads(out)["hops"]
+    assert status == 0
+    assert hops[0]["shadow"]["hubs"][0] == "HUB-04"
+    assert "shadow" not in hops[1]
+
+
+def test_why_no_hub_keeps_a_copy() -> None:
+    usa, hub = Server("MBX-01", "usa", "m", "m", Version.MODERN, frozenset({Role.MAILBOX})), Role.HUB_TRANSPORT
+    alone = Server("HUB-01", "usa", "h", "h", Version.MODERN, frozenset({hub}))
+    servers = {"MBX-01": usa, "HUB-01": alone}
+    nobody = "there is no other hub that may keep one; mail is"
+    for config, reason in (
+        (TransportConfig(), f"{nobody} accepted without a copy"),
+        (TransportConfig(reject_message_on_shadow_failure=True), f"{nobody} put off (451)"),
+        (TransportConfig(shadow_redundancy_enabled=False), "shadow redundancy is switched off"),
+    ):
+        organization = Organization("contoso", servers=servers, transport_config=config)
+        found = mail_report(organization, MailQuestion("a@x.org", "b@x.org", 1, "HUB-01", None), {})
+        assert found["hops"][0]["shadow"] == {"hubs": [], "reason": reason}
+        assert f"    shadow: none: {reason}" in mail_text(found)

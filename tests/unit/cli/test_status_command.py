@@ -158,6 +158,17 @@ def test_whether_a_hub_takes_mail(
         (tmp_path / "gatepost-CAS-01.sock").unlink()
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_messages_on_one_disk_only_are_warned_of(
+    status: Call, serve: Callable[[ServiceStatus], None], count: int
+) -> None:
+    transport = TransportStatus(200, "ready", 0, {"shadow_unprotected": count})
+    serve(msgspec.structs.replace(_status("CAS-01", {"sessions": 1}), transport=transport))
+    _, out, _ = status()
+    assert ("warning: messages that are on this disk only: 3." in out) is bool(count)
+    assert ("gatepost transport unhealthy" in out) is bool(count)
+
+
 def test_a_front_end_that_does_not_run_is_said_and_fails(status: Call, tmp_path: Path) -> None:
     code, out, _ = status()
     assert code == 1

@@ -16,7 +16,7 @@ from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings
-from gatepost.directory.port import SignInResult, User, Verdict
+from gatepost.directory.port import NotAsked, SignInResult, User, Verdict
 from gatepost.organization.model import (
     ClientAccessArray,
     Endpoint,
@@ -202,9 +202,24 @@ class FakeSignIn:
         self.directory_changes = 0
         self.looks = 0
         """How often the user of a lasting sign-in was looked up."""
+        self.elsewhere = False
+        """Whether the directory must be asked (`learn`) before it is known what it says of a name."""
+        self.known: set[str] = set()
+        self.answers = asyncio.Event()
+        """Whether it answers."""
+        self.answers.set()
+
+    async def learn(self, canonical_name: str) -> None:
+        await self.answers.wait()
+        self.known.add(canonical_name)
+
+    def _must_ask(self, name: str) -> bool:
+        return self.elsewhere and name not in self.known
 
     def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
         self.looks += 1
+        if self._must_ask(name):
+            return SignInResult(Verdict.UNAVAILABLE, asking=True)
         if self.verdict is not None:
             return self.verdict
         if name not in self.databases or generation != passwords.generation(self.hashes.get(name, ""), key):
@@ -230,10 +245,14 @@ class FakeSignIn:
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None
 
     def look_up(self, name: str) -> User | None:
+        if self._must_ask(name):
+            raise NotAsked(name)
         name = name.removesuffix("@contoso.com")
         return User(name, Mailbox(self.databases[name])) if name in self.databases else None
 
     def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
+        if self._must_ask(name):
+            return SignInResult(Verdict.UNAVAILABLE, asking=True)
         return self._result(name, PASSWORD)
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:

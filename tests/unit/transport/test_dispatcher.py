@@ -105,11 +105,18 @@ class Server:
         self.prompt = stage.prompt
         self._messages = 0
 
-    async def prepare(self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader) -> None:
+    async def prepare(
+        self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _token: object = None
+    ) -> None:
         self._stage.prepared.append((int(envelope.subject), places))
 
     async def send(
-        self, envelope: Envelope, places: tuple[int, ...], _body: BodyReader, _reopen: object = None
+        self,
+        envelope: Envelope,
+        places: tuple[int, ...],
+        _body: BodyReader,
+        _reopen: object = None,
+        _token: object = None,
     ) -> Sent:
         number = int(envelope.subject)
         self._stage.sent.append((number, places, self.address))

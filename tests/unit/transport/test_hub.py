@@ -100,6 +100,18 @@ async def test_when_the_active_copy_moves_waiting_mail_goes_to_the_new_server(st
     assert stage.mailboxes["MBX-01"].received == []
 
 
+async def test_a_connection_to_the_old_server_takes_no_more_mail_after_a_move(stage: HubStage) -> None:
+    """SPEC A1: what it took would be in a copy that nobody reads."""
+    await stage.send("a@example.net", "alice@contoso.com")
+    await stage.until(lambda: stage.mailboxes["MBX-01"].received)
+    stage.registry.activate("DB01", "MBX-02")
+    await stage.until(lambda: [q for q in stage.hub.queues if q.moves])
+    assert [q.connections for q in stage.hub.queues] == [1], "it would still take some"
+    await stage.send("a@example.net", "alice@contoso.com")
+    await stage.until(lambda: stage.mailboxes["MBX-02"].received)
+    assert len(stage.mailboxes["MBX-01"].received) == 1
+
+
 async def test_what_a_server_refuses_for_good_is_told_to_the_sender(stage: HubStage) -> None:
     stage.mailboxes["MBX-01"].replies["alice@contoso.com"] = "552 5.2.2 Mailbox full"
     await stage.send("sender@example.net", "alice@contoso.com", trusted=False)

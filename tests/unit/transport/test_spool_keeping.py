@@ -266,6 +266,9 @@ async def test_the_safety_net_is_found_by_database_and_time(tmp_path: Path) -> N
     assert await found("A", 20.0, 39.9) == [numbers[1]]
     assert await found("B", 20.0, 30.0) == [numbers[1], numbers[2]]
     assert await found("C", 0.0, 100.0) == []
+    until = copy().until
+    assert [row[:2] for row in await spool.safety_net_sums()] == [("A", 3), ("B", 2)]
+    assert {row[3] for row in await spool.safety_net_sums()} == {until}
     await spool.close()
     spool = await opened(tmp_path)
     await spool.take_back(numbers[1], envelope())

@@ -140,7 +140,7 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
 async def _by_cookie_later(exchange: Exchange, name: str) -> None:
     """The directory is elsewhere and did not yet tell of the user: once it has, judge the request from the start."""
     leg, asked = exchange.leg, exchange.asked
-    await leg.door.sign_in.asked(name)
+    await leg.door.sign_in.learn(name)
     if exchange.over:
         return
     value = leg.own_cookies.get(SIGN_IN, b"")

@@ -30,7 +30,7 @@ def with_mailbox(exchange: Exchange, user: User, address: str, then: Callable[[]
 
 async def _later(exchange: Exchange, user: User, address: str, then: Callable[[], None], name: str) -> None:
     door = exchange.leg.door
-    await door.sign_in.asked(name)
+    await door.sign_in.learn(name)
     if exchange.over:
         return
     try:

@@ -140,7 +140,7 @@ class PeerEntrance:
 
     async def _user_later(self, exchange: Exchange, leg: PeerLeg, claims: Claims) -> None:
         """The directory is elsewhere and did not yet tell of the user."""
-        await self._door.sign_in.asked(claims.user)
+        await self._door.sign_in.learn(claims.user)
         if exchange.over:
             return
         result = self._door.sign_in.user_by_name(claims.user, Protocol.HTTPS)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping
 
 from gatepost.activemanager.etcd.keyspace import Change, Keyspace, in_parts
-from gatepost.activemanager.etcd.layout import Found, Layout, lease_of, observations_of, token_parts, written
+from gatepost.activemanager.etcd.layout import Found, Layout, lease_of, losses_of, observations_of, token_parts, written
 from gatepost.activemanager.etcd.picture import BadValue, Picture
 from gatepost.activemanager.port import (
     HISTORY_KEPT,
+    LOSSES_KEPT,
     Dial,
     Happened,
     HistoryEntry,
@@ -53,10 +54,18 @@ class Changes:
             entries += [self._layout.entry(key, value) for key, value in found.items()]
         return sorted(entries)
 
-    async def activate(self, database: str, server: str, expected: int | None, lease: Lease | None) -> ActiveCopy:
+    async def activate(
+        self,
+        database: str,
+        server: str,
+        expected: int | None,
+        lease: Lease | None,
+        lost_seconds: float | None = None,
+    ) -> ActiveCopy:
         """As `Registry.activate`."""
         layout, mark = self._layout, secrets.token_hex(8)
         active, moves = layout.key("active", database), layout.key("moves", database)
+        losses = layout.key("losses", database)
         done = 0
 
         def decide(found: Mapping[str, Found]) -> Change:
@@ -71,10 +80,15 @@ class Changes:
             done = epoch + 1
             change = self._change({active: {"server": server, "epoch": done, "by": mark}})
             change.deletes.append(moves)
+            if lost_seconds is not None:
+                now, known = time.time(), losses_of(database, found.get(losses))
+                rows = [(each.epoch, each.since, each.until) for each in known]
+                change.puts[losses] = written([*rows, (done, now - lost_seconds, now)][-LOSSES_KEPT:])
             self._record(change, (Happened.ACTIVATED, database, done), server, lease)
             return change
 
-        await self._keys.change([active, *self._of_lease(lease)], decide)
+        looked_at = [active, *([losses] if lost_seconds is not None else []), *self._of_lease(lease)]
+        await self._keys.change(looked_at, decide)
         return ActiveCopy(database, server, done)
 
     async def begin_move(self, move: Move, lease: Lease | None) -> None:

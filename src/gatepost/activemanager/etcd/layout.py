@@ -4,6 +4,7 @@
         changed                    written with every change: its mod_revision is the view's revision
         active/DATABASE            {"server", "epoch", "by"}
         moves/DATABASE             {"source", "target", "epoch", "started", "reason", "by"}
+        losses/DATABASE            [[epoch, since, until], …]: activations that may have lost mail, oldest first
         words/SERVER  dials/DATABASE  blocked/DATABASE/SERVER  organization
         observed/SERVER            {SERVICE: [healthy, since, reason]}
         leases/NAME                {"holder", "term", "seconds", "by"}, gone with its lease in etcd
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from gatepost.activemanager.port import Happened, HistoryEntry, Lease, Move, Observation
+from gatepost.activemanager.port import Happened, HistoryEntry, Lease, Loss, Move, Observation
 
 Json = dict[str, Any]
 NUMBER_DIGITS = 19
@@ -97,6 +98,12 @@ def move_of(database: str, found: Found) -> Move:
     value = found.json()
     source, target, epoch = str(value["source"]), str(value["target"]), int(value["epoch"])
     return Move(database, source, target, epoch, float(value["started"]), str(value["reason"]))
+
+
+def losses_of(database: str, found: Found | None) -> tuple[Loss, ...]:
+    """A database's lossy activations, from their key. Raises ValueError, TypeError."""
+    rows = json.loads(found.value) if found is not None else []
+    return tuple(Loss(database, int(epoch), float(since), float(until)) for epoch, since, until in rows)
 
 
 def observations_of(server: str, found: Found) -> Iterator[Observation]:

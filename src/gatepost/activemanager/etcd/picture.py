@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from gatepost.activemanager.etcd.layout import Found, Layout, lease_of, move_of, observations_of
-from gatepost.activemanager.port import MANAGER, Dial, Lease, Move, Observation, RegistryView, ServerWord
+from gatepost.activemanager.etcd.layout import Found, Layout, lease_of, losses_of, move_of, observations_of
+from gatepost.activemanager.port import MANAGER, Dial, Lease, Loss, Move, Observation, RegistryView, ServerWord
 from gatepost.routing.decision import ActiveCopy
 
 
@@ -31,6 +31,7 @@ class Picture:
         self._dials: dict[str, Dial] = {}
         self._observed: dict[tuple[str, str], Observation] = {}
         self._manager: Lease | None = None
+        self._losses: dict[str, tuple[Loss, ...]] = {}
         self._organization_version = 0
         for key, found in keys.items():
             self.put(key, found)
@@ -52,6 +53,8 @@ class Picture:
                 self._active.pop(database, None)
             case "moves", [database]:
                 self._moves.pop(database, None)
+            case "losses", [database]:
+                self._losses.pop(database, None)
             case "words", [server]:
                 self._words.pop(server, None)
             case "dials", [database]:
@@ -78,6 +81,7 @@ class Picture:
             MappingProxyType(self._dials.copy()),
             MappingProxyType(self._observed.copy()),
             self._manager,
+            MappingProxyType(self._losses.copy()),
         )
 
     def _parts(self, key: str) -> tuple[str, list[str]]:
@@ -94,6 +98,8 @@ class Picture:
                 self._active[database] = ActiveCopy(database, str(value["server"]), int(value["epoch"]))
             case "moves", [database]:
                 self._moves[database] = move_of(database, found)
+            case "losses", [database]:
+                self._losses[database] = losses_of(database, found)
             case "words", [server]:
                 self._words[server] = ServerWord(json.loads(found.value))
             case "dials", [database]:

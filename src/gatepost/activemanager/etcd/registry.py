@@ -55,10 +55,15 @@ class EtcdRegistry:
         return self._run(lambda changes: changes.history(database))
 
     def activate(
-        self, database: str, server: str, expected_epoch: int | None = None, lease: Lease | None = None
+        self,
+        database: str,
+        server: str,
+        expected_epoch: int | None = None,
+        lease: Lease | None = None,
+        lost_seconds: float | None = None,
     ) -> ActiveCopy:
         """As `Registry.activate`."""
-        return self._run(lambda changes: changes.activate(database, server, expected_epoch, lease))
+        return self._run(lambda changes: changes.activate(database, server, expected_epoch, lease, lost_seconds))
 
     def begin_move(self, move: Move, lease: Lease | None = None) -> None:
         """As `Registry.begin_move`."""

@@ -6,6 +6,7 @@ opens ─► pool of binding connections: bind as the user's entry
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,12 +15,11 @@ from urllib.parse import urlsplit
 import structlog
 
 from gatepost.directory.ldap.entries import Ambiguous, Entry, NoUser, choose, question, user_of
+from gatepost.directory.ldap.road import PORTS, Roads
 from gatepost.directory.ldap.session import LdapSession, Referred
 from gatepost.directory.pool import Broken, Pool
 from gatepost.directory.port import DirectoryUnavailable, User
 from gatepost.directory.settings import LdapServer, LdapSettings
-
-_PORTS = {"ldap": 389, "ldaps": 636}
 
 
 class LdapEngine:
@@ -28,13 +28,15 @@ class LdapEngine:
     def __init__(self, name: str, settings: LdapSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
         self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._roads = Roads()
         servers = {server.url: server for server in settings.servers}
         self._by_place = {_place(url): url for url in servers}
         searching: dict[str, Callable[[], LdapSession]] = {
             url: partial(self._searching, server) for url, server in servers.items()
         }
         binding: dict[str, Callable[[], LdapSession]] = {
-            url: partial(LdapSession, server) for url, server in servers.items()
+            url: partial(LdapSession, server, self._roads, self._loop) for url, server in servers.items()
         }
         self._searches = self._pool(f"directory {name}", searching, clock)
         self._binds = self._pool(f"passwords of {name}", binding, clock)
@@ -93,6 +95,7 @@ class LdapEngine:
         """See `Engine`."""
         await self._searches.close()
         await self._binds.close()
+        await self._roads.close()
 
     async def _search(self, wanted: str) -> list[Entry]:
         settings = self._settings
@@ -110,7 +113,7 @@ class LdapEngine:
 
     def _searching(self, server: LdapServer) -> LdapSession:
         """A connection that may search. Raises `Broken`."""
-        session = LdapSession(server)
+        session = LdapSession(server, self._roads, self._loop)
         settings = self._settings
         if settings.bind_name:
             try:
@@ -134,6 +137,6 @@ def _place(url: str) -> tuple[str, int]:
     """Host and port of an LDAP URL, as far as it is one."""
     parts = urlsplit(url)
     try:
-        return (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme, 0)
+        return (parts.hostname or "").lower(), parts.port or PORTS.get(parts.scheme, 0)
     except ValueError:
         return "", 0

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-import ssl
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from functools import lru_cache
 
 os.environ.setdefault("LDAPNOINIT", "1")  # what /etc/ldap/ldap.conf and ~/.ldaprc say is for others' programs
 
 import ldap
-from ldap.ldapobject import SimpleLDAPObject
 
 from gatepost.directory.ldap.entries import Entry
+from gatepost.directory.ldap.road import Roads
 from gatepost.directory.pool import Broken
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.directory.settings import LdapServer
 
 MAX_ENTRIES = 4
 """A name is one user's: of more entries than this none is looked at."""
-_SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+PLAIN = "ldap://"
+"""To the library every connection is one in clear; see `road`."""
+LOOP_SECONDS = 2.0
+"""So much longer than its own deadline a thread waits for the loop that connects for it."""
 
 _LOST = (
     ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.TIMEOUT, ldap.DECODING_ERROR, ldap.LOCAL_ERROR, ldap.BUSY,
@@ -46,30 +50,25 @@ class Referred(Exception):
 class LdapSession:
     """A connection; `bind` says whose."""
 
-    def __init__(self, server: LdapServer) -> None:
-        """Connects. Raises `Broken`."""
-        self._server = server
-        self._socket: socket.socket | None = None
+    def __init__(self, server: LdapServer, roads: Roads, loop: asyncio.AbstractEventLoop) -> None:
+        """Connects, with the help of `loop`, which another thread runs. Raises `Broken`."""
+        self._seconds = server.seconds
+        opening = asyncio.run_coroutine_threadsafe(roads.open(server), loop)
         try:
-            self._ldap = self._open()
+            self._socket: socket.socket | None = opening.result(server.seconds + LOOP_SECONDS)
+        except (OSError, FutureTimeoutError, CancelledError) as fault:
+            opening.cancel()
+            raise Broken(str(fault) or "cannot connect") from fault
+        try:
+            # The library closes what it is given; ours stays to be cut.
+            self._ldap = ldap.initialize(PLAIN, fileno=os.dup(self._socket.fileno()), bytes_strictness="silent")
+            self._ldap.set_option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
+            self._ldap.set_option(ldap.OPT_REFERRALS, ldap.OPT_OFF)
+            self._ldap.set_option(ldap.OPT_TIMEOUT, server.seconds)
+            self._ldap.set_option(ldap.OPT_RESTART, ldap.OPT_OFF)
         except ldap.LDAPError as fault:
-            raise Broken(f"cannot connect: {describe(fault)}") from fault
-
-    def _open(self) -> SimpleLDAPObject:
-        server = self._server
-        found = ldap.initialize(server.url, bytes_strictness="silent")
-        found.set_option(ldap.OPT_PROTOCOL_VERSION, ldap.VERSION3)
-        found.set_option(ldap.OPT_REFERRALS, ldap.OPT_OFF)
-        found.set_option(ldap.OPT_NETWORK_TIMEOUT, server.seconds)
-        found.set_option(ldap.OPT_TIMEOUT, server.seconds)
-        found.set_option(ldap.OPT_RESTART, ldap.OPT_OFF)
-        if server.starttls or server.url.startswith("ldaps:"):
-            found.set_option(ldap.OPT_X_TLS_REQUIRE_CERT, ldap.OPT_X_TLS_DEMAND)
-            found.set_option(ldap.OPT_X_TLS_CACERTFILE, _authorities(server.ca))
-            found.set_option(ldap.OPT_X_TLS_NEWCTX, 0)
-        if server.starttls:
-            found.start_tls_s()
-        return found
+            self._socket.close()
+            raise Broken(describe(fault)) from fault
 
     def bind(self, dn: str, password: bytes) -> str:
         """Become `dn`. Empty, or why that was refused. Raises `Broken`, `DirectoryUnavailable`.
@@ -87,8 +86,6 @@ class LdapSession:
             return describe(fault)
         except ldap.LDAPError as fault:
             raise self._fault(fault) from fault
-        finally:
-            self._note_socket()
         return ""
 
     def search(self, base: str, question: str, attributes: tuple[str, ...]) -> list[Entry]:
@@ -101,18 +98,16 @@ class LdapSession:
                 ldap.SCOPE_SUBTREE,
                 question,
                 list(attributes),
-                timeout=self._server.seconds,
+                timeout=self._seconds,
                 sizelimit=MAX_ENTRIES,
             )
-            _, found = self._ldap.result(message, all=1, timeout=self._server.seconds)
+            _, found = self._ldap.result(message, all=1, timeout=self._seconds)
         except ldap.REFERRAL as fault:
             raise Referred(_referred_to(fault)) from fault
         except ldap.SIZELIMIT_EXCEEDED as fault:
             raise DirectoryUnavailable(f"more than {MAX_ENTRIES} entries match {question}") from fault
         except ldap.LDAPError as fault:
             raise self._fault(fault) from fault
-        finally:
-            self._note_socket()
         entries: list[Entry] = []
         for dn, values in found:
             if dn is not None:  # None: other servers have more below the base; `docs/directories.md`
@@ -133,14 +128,6 @@ class LdapSession:
             sock.close()
         with suppress(ldap.LDAPError):
             self._ldap.unbind_ext_s()
-
-    def _note_socket(self) -> None:
-        """Keep a second handle of the socket, which can be cut without the library's knowledge."""
-        if self._socket is None:
-            with suppress(ldap.LDAPError, OSError, TypeError, ValueError):
-                descriptor = self._ldap.fileno()
-                if descriptor >= 0:
-                    self._socket = socket.socket(fileno=os.dup(descriptor))
 
     def _fault(self, fault: ldap.LDAPError) -> Exception:
         """Whether the connection is lost or the server has answered that it cannot."""
@@ -170,13 +157,3 @@ def _referred_to(fault: ldap.LDAPError) -> str:
     told = fault.args[0] if fault.args and isinstance(fault.args[0], dict) else {}
     lines = str(told.get("info", "")).split()
     return next((line for line in lines if line.lower().startswith(("ldap:", "ldaps:"))), "another server")
-
-
-@lru_cache(maxsize=16)
-def _authorities(ca: bytes) -> str:
-    """The library reads certificates from a file only: one without a name, for the life of the process."""
-    if not ca:
-        return ssl.get_default_verify_paths().cafile or _SYSTEM_AUTHORITIES
-    descriptor = os.memfd_create("gatepost-ldap-ca", os.MFD_CLOEXEC)
-    os.write(descriptor, ca)
-    return f"/proc/self/fd/{descriptor}"

@@ -54,7 +54,7 @@ def parameters(canonical_name: str) -> dict[str, str] | None:
     except UnicodeEncodeError:
         return None
     local, at, domain = canonical_name.rpartition("@")
-    return {"name": canonical_name, "local": local if at else canonical_name, "domain": domain}
+    return {"name": canonical_name, "local": local if at else canonical_name, "domain": domain if at else ""}
 
 
 def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> tuple[User, str]:

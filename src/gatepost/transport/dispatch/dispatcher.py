@@ -17,7 +17,7 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.transport.dispatch import settling
-from gatepost.transport.dispatch.ports import Moved, NotReached, Reach, Sender, Sent
+from gatepost.transport.dispatch.ports import Moved, NewToken, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
 from gatepost.transport.leaving import as_it_leaves
@@ -73,6 +73,8 @@ class Dispatcher:
         self._attending: asyncio.TimerHandle | None = None
         self._attend_task: asyncio.Task[None] | None = None
         self._ending = False
+        self.token: NewToken | None = None
+        """With which messages are handed to hubs that become their primaries; None: nobody does."""
 
     @property
     def connections(self) -> int:
@@ -156,7 +158,7 @@ class Dispatcher:
     # One connection
 
     async def _connection(self, queue: DeliveryQueue) -> None:
-        stands = False
+        stands, moves = False, queue.moves
         try:
             sender = await self._reach.connect(queue.next_hop, queue.failures, len(queue), queue.first_server())
             queue.reached()
@@ -164,7 +166,7 @@ class Dispatcher:
             queue.connections += 1
             stands = True
             self._queues.touch(queue)
-            await self._send_all(queue, sender)
+            await self._send_all(queue, sender, moves)
         except NotReached as fault:
             await self._not_reached(queue, fault)
         except Moved:
@@ -175,13 +177,14 @@ class Dispatcher:
             queue.emptied(self._clock())
             self.touch(queue)
 
-    async def _send_all(self, queue: DeliveryQueue, sender: Sender) -> None:
+    async def _send_all(self, queue: DeliveryQueue, sender: Sender, moves: int) -> None:
+        """Until there is nothing more to send, or the database is active elsewhere: the old copy must get no mail."""
         sent = 0
         ahead: Item | None = None
         held = False
         hands = self._settler.hands
         try:
-            while sender.usable and not self._ending:
+            while sender.usable and not self._ending and queue.moves == moves:
                 item, is_held = ahead or queue.take(self._clock(), sender.address), held
                 ahead, held = None, False
                 if item is None:
@@ -233,7 +236,7 @@ class Dispatcher:
             body = await self._opened(item, envelope)
             try:
                 if places:
-                    await sender.prepare(envelope, places, body)
+                    await sender.prepare(envelope, places, body, self.token)
             finally:
                 body.close()
         except (KeyError, OSError):
@@ -316,7 +319,7 @@ class Dispatcher:
         try:
             if not sender.usable:
                 return GONE
-            return await sender.send(envelope, places, body, partial(self._opened, item, envelope))
+            return await sender.send(envelope, places, body, partial(self._opened, item, envelope), self.token)
         except ContentDamaged:
             raise
         except OSError:

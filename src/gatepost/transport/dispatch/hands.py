@@ -17,12 +17,21 @@ class Hands:
     def __len__(self) -> int:
         return len(self._held)
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._held
+
     async def take(self, number: int) -> Envelope:
         """The envelope, until `give_back`. Raises KeyError, OSError."""
         held = self._held.get(number)
         if held is None:
             envelope = await self._spool.envelope(number)
             held = self._held.get(number, (envelope, 0))  # somebody else may have read it meanwhile
+        self._held[number] = (held[0], held[1] + 1)
+        return held[0]
+
+    def adopt(self, number: int, envelope: Envelope) -> Envelope:
+        """As `take`, for who has the envelope of a message that is on disk just now: others that come get the same."""
+        held = self._held.get(number, (envelope, 0))
         self._held[number] = (held[0], held[1] + 1)
         return held[0]
 

@@ -10,6 +10,7 @@ from gatepost.routing.next_hop import NextHop
 from gatepost.transport.message import Envelope, RecipientState
 from gatepost.transport.ports import BodyReader
 from gatepost.transport.reports.rules import Fate
+from gatepost.wire.shadow_words import ShadowHub
 from gatepost.wire.smtp_reply import Reply
 
 Reopen = Callable[[], Awaitable[BodyReader]]
@@ -27,6 +28,8 @@ class Answer:
     """The report of success that is ours to write, where one was asked for (RFC 3461, section 5.2)."""
     ours: bool = False
     """No server has said these words."""
+    token: str = ""
+    """What the message is called at the server that has become its primary (`SHADOWED`), or may have (`UNCERTAIN`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class Sent:
 
     answers: tuple[Answer, ...]
     fault: str = ""
+    primary: ShadowHub | None = None
+    """The server, where it was told to become the primary (SPEC S1)."""
+
+
+NewToken = Callable[[], str]
+"""Answers a token that no copy has ever had."""
 
 
 class Sender(Protocol):
@@ -59,15 +68,26 @@ class Sender(Protocol):
     def prompt(self) -> bool:
         """Whether it is worth while to `prepare`."""
 
-    async def prepare(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader) -> None:
+    async def prepare(
+        self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, token: NewToken | None = None
+    ) -> None:
         """What is sent after the next `send`, as far as is known; nothing else may be sent then.
 
         Raises OSError when the content cannot be read.
         """
 
-    async def send(self, envelope: Envelope, places: tuple[int, ...], body: BodyReader, reopen: Reopen) -> Sent:
+    async def send(
+        self,
+        envelope: Envelope,
+        places: tuple[int, ...],
+        body: BodyReader,
+        reopen: Reopen,
+        token: NewToken | None = None,
+    ) -> Sent:
         """Hand a message over for the recipients at `places`; `reopen` opens the content once more.
 
+        With `token` a hub that knows shadow redundancy is made the primary, under a token for each of its messages (a
+        server may take the recipients in several): who it takes is `SHADOWED` instead of `DELIVERED`.
         Raises OSError when the content cannot be read.
         """
 

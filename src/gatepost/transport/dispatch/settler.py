@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.organization.transport import TransportSettings
+from gatepost.routing.next_hop import NextHop
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.dispatch.ports import Sent
@@ -24,11 +26,28 @@ from gatepost.transport.reports.rules import Fate
 FAULTS_BEFORE_DEFERRED = 2
 """Times that a session may end under a message before that message waits for its retry like one that was put off."""
 
+TAKEN = frozenset({RecipientState.DELIVERED, RecipientState.SHADOWED})
+"""The next server has taken the message over."""
+
 TELL_AGAIN_SECONDS = 30.0
 """Until a report is made once more that the disk did not take."""
 
 Report = Callable[[int, Envelope, Happened], Awaitable[Happened]]
 """Writes the reports that are due for a message, and has them on disk when it returns. Never raises."""
+
+
+class Redundancy(Protocol):
+    """Other hubs keep shadows of our messages, and we of theirs (SPEC S)."""
+
+    def kept(self, number: int, envelope: Envelope) -> Awaitable[None]:
+        """Have the spool know how the recipients stand, or that none is open any more, and other hubs as well. Begun at
+        the call, before it is awaited."""
+
+    def handed_on(self, envelope: Envelope, sent: Sent) -> None:
+        """A hub has become the primary for some recipients, and we are to keep their shadow."""
+
+    def delivered(self, envelope: Envelope, next_hop: NextHop) -> None:
+        """A server of this next hop has taken the message for some recipients."""
 
 
 class Settler:
@@ -50,6 +69,8 @@ class Settler:
         self._log = log
         self._kept: set[asyncio.Future[None]] = set()
         self._untold: set[asyncio.Task[None]] = set()
+        self.redundancy: Redundancy | None = None
+        """Who keeps messages in place of the spool, and tells other hubs; None: nobody."""
         self._telling: dict[int, int] = {}
         """Messages with reports that are not yet on disk, and how many."""
         self.delivered = 0
@@ -64,10 +85,15 @@ class Settler:
         now = self._clock()
         happened = settling.apply(envelope, outcome.answers, server)
         self._count(outcome)
+        if self.redundancy is not None:
+            if outcome.primary is not None:
+                self.redundancy.handed_on(envelope, outcome)
+            elif any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+                self.redundancy.delivered(envelope, queue.next_hop)
         if happened:
             await self.tell(item.number, envelope, happened)
         left = settling.open_places(envelope, item.recipients)
-        if any(answer.state is RecipientState.DELIVERED for answer in outcome.answers):
+        if any(answer.state in TAKEN for answer in outcome.answers):
             queue.handed_over(now)
         if outcome.answers and not happened:
             self.keep(item.number, envelope)
@@ -137,7 +163,9 @@ class Settler:
         """
         if number in self._telling:
             return
-        if settling.is_settled(envelope):
+        if self.redundancy is not None:
+            self.later(self.redundancy.kept(number, envelope), number)
+        elif settling.is_settled(envelope):
             self.later(self._spool.remove(number), number)
         else:
             self.later(self._spool.update(number, envelope), number)
@@ -190,7 +218,7 @@ class Settler:
 
     def _count(self, outcome: Sent) -> None:
         for answer in outcome.answers:
-            if answer.state is RecipientState.DELIVERED:
+            if answer.state in TAKEN:
                 self.delivered += 1
             elif answer.state is RecipientState.FAILED:
                 self.failed += 1

@@ -54,6 +54,8 @@ class DeliveryQueue:
         self._bound_until = 0.0
         self.leaving = 0
         """Connections that take no more messages and have not yet ended."""
+        self.moves = 0
+        """How often the next hop has become another server: connections from before serve no more messages."""
         self.empty_since = now
         self.sent = 0
         """Messages handed over since the queue was made."""

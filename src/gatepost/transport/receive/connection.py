@@ -16,9 +16,10 @@ from gatepost.transport.receive.incoming import NO_RESOURCES, NOT_KEPT
 from gatepost.transport.receive.leg import MAX_AHEAD, Hold, Phase, ReceiveLeg
 from gatepost.transport.receive.tls import Shows
 from gatepost.transport.receive.trace import tls_word
+from gatepost.transport.shadow.answering import AnsweringChannel
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Credentials, Refusal, Send, SignIn, StartTls
-from gatepost.wire.smtp_server_events import Impersonate, LookUp, ServerEvent, Store, Wait
+from gatepost.wire.smtp_server_events import Impersonate, LookUp, OpenChannel, ServerEvent, Store, Wait
 
 _REFUSALS = {
     Verdict.UNAVAILABLE: Refusal.UNAVAILABLE,
@@ -52,6 +53,8 @@ class ReceiveConnection(ReceiveLeg):
                 tasks.start(self._start_tls(), "starttls")
             elif type(event) is Impersonate:
                 self._impersonate(event)
+            elif type(event) is OpenChannel:
+                self._open_channel(event)
             elif type(event) is Close:
                 self._close()
 
@@ -200,3 +203,26 @@ class ReceiveConnection(ReceiveLeg):
         self._run(self.session.greet())
         if event.rest:
             self._run(self.session.receive(event.rest))
+
+    def _open_channel(self, event: OpenChannel) -> None:
+        """The connection, and its place, are a shadow channel's from here on."""
+        service = self._service
+        if service.shadow is None:  # taken away since the session began
+            self._transport.abort()
+            return
+        ssl_object = self._transport.get_extra_info("ssl_object")
+        channel = AnsweringChannel(
+            service.shadow.answering,
+            event.hub,
+            ssl_object.getpeercert(binary_form=True),
+            service.log,
+            service.channels,
+            self._place,
+        )
+        self._place = None
+        self._finish("a shadow channel")
+        channel.take(self._transport, reading=not self._hold, writing=not self._hold & Hold.CLIENT)
+        if event.rest:
+            channel.data_received(event.rest)
+        if self._ended:
+            self._transport.close()

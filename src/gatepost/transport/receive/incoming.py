@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gatepost.balancing.back_pressure import Pressure
-from gatepost.transport.message import Envelope, Recipient, Source
+from gatepost.transport.message import Envelope, Recipient, Source, Watcher
 from gatepost.transport.ports import BodyWriter, Intake, SpoolFull
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
@@ -20,20 +20,34 @@ NOT_KEPT = Reply(451, "The message could not be kept, try again later", "4.3.0")
 class Incoming:
     """Whom a session asks (see `Judge`): the intake, and the stages of back pressure.
 
-    `source` makes the facts of the connection as they are at MAIL; `trusted`: it is a server of the organization.
+    `source` makes the facts of the connection as they are at MAIL; `trusted`: it is a server of the organization;
+    `server`: which one, by its certificate.
     """
 
-    __slots__ = ("_intake", "_pressure", "_size", "_source", "_trusted", "envelope", "failure", "stored", "writer")
+    __slots__ = (
+        "_intake",
+        "_pressure",
+        "_server",
+        "_size",
+        "_source",
+        "_trusted",
+        "envelope",
+        "failure",
+        "stored",
+        "writer",
+    )
 
     def __init__(
         self,
         intake: Intake[Any],
         source: Callable[[MailCommand], Source],
         trusted: Callable[[], bool],
+        server: Callable[[], str] = str,
     ) -> None:
         self._intake = intake
         self._source = source
         self._trusted = trusted
+        self._server = server
         self._size: int | None = None
         self.envelope: Envelope | None = None
         self.writer: BodyWriter | None = None
@@ -60,6 +74,8 @@ class Incoming:
             require_tls=command.require_tls,
             source=self._source(command),
         )
+        if command.shadow:
+            envelope.watchers.append(Watcher(self._server(), command.shadow))
         refused = self._intake.sender(envelope)
         if refused is None:
             self.envelope = envelope

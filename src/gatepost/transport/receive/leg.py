@@ -246,7 +246,7 @@ class ReceiveLeg(asyncio.Protocol):
     def _begin(self, connector: ReceiveConnector) -> None:
         """A session, with what is known of the client."""
         service = self._service
-        self._incoming = Incoming(service.intake, self._source, self._is_trusted)
+        self._incoming = Incoming(service.intake, self._source, self._is_trusted, self._certified_server)
         self.session = SmtpServer(
             connector,
             service.host,
@@ -258,6 +258,7 @@ class ReceiveLeg(asyncio.Protocol):
             server=self._server,
             partner=self._partner,
             claim=self._claim,
+            shadow=service.shadow.offer if service.shadow is not None else None,
         )
 
     def _greet(self) -> None:
@@ -269,6 +270,9 @@ class ReceiveLeg(asyncio.Protocol):
 
     def _is_trusted(self) -> bool:
         return self.session is not None and self.session.trusted
+
+    def _certified_server(self) -> str:
+        return self.session.server if self.session is not None else ""
 
     def _source(self, command: MailCommand) -> Source:
         """The facts of the connection for a message that begins now."""

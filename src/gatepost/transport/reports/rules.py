@@ -101,6 +101,8 @@ def tell(envelope: Envelope, happened: Iterable[tuple[Recipient, Fate]]) -> Deci
 
     A message without a sender causes none (RFC 5321, section 4.5.5): there a failure makes a dead letter.
     """
+    if envelope.quiet:  # it was delivered once, and who had to hear of it has (exchange-facts 4.5)
+        return Decision()
     if not envelope.sender:
         return Decision(dead=tuple(recipient for recipient, fate in happened if fate.action is Action.FAILED))
     told: dict[Action, list[Telling]] = {}
@@ -116,7 +118,12 @@ def _open(recipient: Recipient) -> bool:
 
 
 def _delay_owed(envelope: Envelope, recipient: Recipient) -> bool:
-    return bool(envelope.sender) and not recipient.delay_told and wanted(recipient.notify, Fate.DELAYED)
+    return (
+        bool(envelope.sender)
+        and not envelope.quiet
+        and not recipient.delay_told
+        and wanted(recipient.notify, Fate.DELAYED)
+    )
 
 
 def delayed(envelope: Envelope, now: float, delay_notification: float) -> list[Recipient]:

@@ -54,8 +54,8 @@ class SmtpConnection(asyncio.Protocol):
     """Drives an `SmtpClient` over a transport. What it may be used for is `SmtpSender`'s."""
 
     __slots__ = ("_ahead", "_drained", "_early", "_ended_at", "_envelope_deadline", "_finished", "_inline", "_leaving",
-                 "_loop", "_opened", "_outbound", "_paused", "_replies", "_said", "_seconds", "_started", "_transport",
-                 "_waiter", "_why", "broken", "client", "closed", "deadline", "endpoint", "idle_since",
+                 "_loop", "_opened", "_outbound", "_paused", "_proven", "_replies", "_said", "_seconds", "_started",
+                 "_transport", "_waiter", "_why", "broken", "client", "closed", "deadline", "endpoint", "idle_since",
                  "messages_sent", "octets_sent", "options", "prompt", "session", "stood", "tls", "transactions",
                  "verified", "way")  # fmt: skip
 
@@ -87,6 +87,8 @@ class SmtpConnection(asyncio.Protocol):
         self.octets_sent = 0
         """Of content."""
         self._replies = 0
+        self._proven: bool | None = None
+        """Whether the server is that of the organization that it is taken for; None: nobody has looked."""
         self._leaving = False
         """The end of the session is our wish."""
         self._why = "closed"

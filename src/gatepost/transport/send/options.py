@@ -59,6 +59,7 @@ class SendTimes:
             Step.EMPTY_END: self.end,
             Step.RESET: self.command,
             Step.QUIT: self.quit,
+            Step.CHANNEL: self.command,
             Step.OVER: inf,
         }
 

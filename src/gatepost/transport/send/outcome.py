@@ -48,6 +48,8 @@ class RecipientOutcome:
     action: str = ""
     """The report of success that is ours to write since the server will not (RFC 3461, section 5.2): the report's
     action, `relayed` or, after LMTP, `delivered`. Empty: none."""
+    token: str = ""
+    """What the copy is called that the server has, or may have, as the primary (SPEC S1). Empty: nothing was said."""
 
 
 @dataclass(slots=True)

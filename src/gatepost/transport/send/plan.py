@@ -26,6 +26,8 @@ class Plan:
     commands: list[bytes] = field(default_factory=list)
     recipients: list[Recipient] = field(default_factory=list)
     refused: list[tuple[Recipient, Reply]] = field(default_factory=list)
+    token: str = ""
+    """What the server is told to call it as its primary; empty: nothing."""
     chunked: bool = False
     """Content goes by BDAT, as it is."""
     convert: bool = False
@@ -41,13 +43,14 @@ def make_plan(
     *,
     whole: bool,
     verified: bool,
+    token: str = "",
 ) -> Plan:
     """The plan for a server with these `extensions`.
 
     `head` is the beginning of the content, all of it if `whole`; `size` is that of all of it as it leaves, in octets;
-    `verified`: TLS is there and says who the server is.
+    `verified`: TLS is there and says who the server is; `token`: for its shadow, where the server is offered one.
     """
-    plan = Plan()
+    plan = Plan(token=token)
     if refusal := _message_refusal(envelope, extensions, size, verified=verified):
         plan.refused = [(recipient, refusal) for recipient in recipients]
         return plan
@@ -69,6 +72,7 @@ def make_plan(
             returns=envelope.returns,
             envelope_id=envelope.envelope_id,
             require_tls=envelope.require_tls,
+            shadow=token,
         )
     except Unsendable as error:
         reply = Reply(553, f"sender: {error}", error.enhanced)

@@ -10,6 +10,7 @@ content is larger than one piece.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -17,14 +18,18 @@ from gatepost.routing.next_hop import Transfer
 from gatepost.transport.message import Envelope, Recipient, RecipientState
 from gatepost.transport.ports import BodyReader
 from gatepost.transport.send.connection import Ahead, SmtpConnection
-from gatepost.transport.send.outcome import Outcome, RecipientOutcome, judged
+from gatepost.transport.send.outcome import ConnectFailed, Outcome, RecipientOutcome, judged
 from gatepost.transport.send.plan import Plan, make_plan
-from gatepost.wire.smtp_client_events import Fate, Finished, SessionFault, Step, Verdict
+from gatepost.transport.send.tls import shows_server
+from gatepost.wire.shadow_words import ShadowHub
+from gatepost.wire.smtp_client_events import Broken, ChannelOpen, Fate, Finished, SessionFault, Step, Verdict
 from gatepost.wire.smtp_data import DataEncoder
 from gatepost.wire.smtp_downgrade import CannotConvert, Downgrade
 from gatepost.wire.smtp_reply import Reply
 
 Reopen = Callable[[], Awaitable[BodyReader]]
+NewToken = Callable[[], str]
+"""A token for each transaction: what the server takes in each is a message of its own there."""
 
 
 class SmtpSender(SmtpConnection):
@@ -55,7 +60,49 @@ class SmtpSender(SmtpConnection):
         """Whether a message is being sent."""
         return not self.closed and self._started and self.client.step not in (Step.IDLE, Step.OVER, Step.QUIT)
 
-    def prepare(self, envelope: Envelope, recipients: list[Recipient], body: BodyReader) -> None:
+    @property
+    def primary(self) -> ShadowHub | None:
+        """The server, where it may become the primary of what it is sent (SPEC S1): a server of the organization that
+        offers XSHADOW, is the one that was wanted, and has shown so by its certificate."""
+        hub = self.client.extensions.shadow if self._started else None
+        if hub is None or not self.way.mutual or not self.verified or hub.server != self.way.server:
+            return None
+        if self._proven is None:
+            self._proven = shows_server(self.transport, hub.server)
+        return hub if self._proven else None
+
+    async def open_channel(self, own: ShadowHub) -> tuple[asyncio.Transport, ShadowHub]:
+        """Have the session become a shadow channel, in place of messages: its connection, which is the caller's from
+        then on, with nothing read from it, and the hub at the other end. Raises `ConnectFailed`."""
+        try:
+            hub = await self._channel_open(own)
+        except BaseException:
+            self.abort()
+            raise
+        self.closed = True
+        self._outbound.open.discard(self)
+        return self.transport, hub
+
+    async def _channel_open(self, own: ShadowHub) -> ShadowHub:
+        wanted = self.primary
+        if wanted is None or not self.usable:
+            raise ConnectFailed(SessionFault.REFUSED, "the server offers no shadow channel")
+        self._opened = self._loop.create_future()
+        self._write(self.client.open_channel(own))
+        self._touch()
+        event = await self._opened
+        if isinstance(event, Broken):
+            raise ConnectFailed(event.fault, event.text, reply=event.reply)
+        assert isinstance(event, ChannelOpen)
+        if event.hub.server != wanted.server:
+            raise ConnectFailed(SessionFault.PROTOCOL, "another server answers than was asked")
+        if self.closed or self.transport.is_closing():
+            raise ConnectFailed(SessionFault.LOST, "connection closed")
+        return event.hub
+
+    def prepare(
+        self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, token: NewToken | None = None
+    ) -> None:
         """Say what is sent after the next `send`: where the server is prompt and takes pipelined commands, they go
         together with the end of that message's content, which saves both sides a wait. Nothing else may be sent then.
         """
@@ -68,19 +115,34 @@ class SmtpSender(SmtpConnection):
         if not self._outbound.takes_ahead(self):
             return
         size = len(content)
-        plan = make_plan(envelope, recipients, extensions, content, size, whole=True, verified=self.verified)
+        plan = make_plan(
+            envelope,
+            recipients,
+            extensions,
+            content,
+            size,
+            whole=True,
+            verified=self.verified,
+            token=self._token(token),
+        )
         if not (plan.refused or plan.chunked or plan.convert):
             self._ahead = Ahead(envelope, recipients, plan, content)
 
     async def send(
-        self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, reopen: Reopen | None = None
+        self,
+        envelope: Envelope,
+        recipients: list[Recipient],
+        body: BodyReader,
+        reopen: Reopen | None = None,
+        token: NewToken | None = None,
     ) -> Outcome:
         """Hand the message over for these recipients. The caller closes `body`.
 
         Where the server takes only some of the recipients at a time the rest follows in this session; for a message
-        larger than one piece `reopen` opens the content anew for that, and without it the rest waits. Raises OSError
-        when the content cannot be read (the session is then over if it had begun to send it), RuntimeError when the
-        session is not usable. When cancelled the connection is cut.
+        larger than one piece `reopen` opens the content anew for that, and without it the rest waits. With `token` a
+        server that may is made the primary of what it takes, under a token for each transaction. Raises OSError when
+        the content cannot be read (the session is then over if it had begun to send it), RuntimeError when the session
+        is not usable. When cancelled the connection is cut.
         """
         if not self.usable:
             raise RuntimeError("the session is not usable")
@@ -89,7 +151,7 @@ class SmtpSender(SmtpConnection):
         again: BodyReader | None = None
         try:
             while True:
-                pending, whole = await self._send_once(envelope, pending, again or body, outcomes)
+                pending, whole = await self._send_once(envelope, pending, again or body, outcomes, token)
                 if again is not None:
                     again.close()
                     again = None
@@ -127,7 +189,12 @@ class SmtpSender(SmtpConnection):
     # One transaction
 
     async def _send_once(
-        self, envelope: Envelope, recipients: list[Recipient], body: BodyReader, outcomes: dict[int, RecipientOutcome]
+        self,
+        envelope: Envelope,
+        recipients: list[Recipient],
+        body: BodyReader,
+        outcomes: dict[int, RecipientOutcome],
+        new_token: NewToken | None,
     ) -> tuple[list[Recipient], bytes | None]:
         """One transaction, noted in `outcomes`; who is left for another, and the content if it is in memory."""
         extensions = self.client.extensions
@@ -141,7 +208,16 @@ class SmtpSender(SmtpConnection):
         try:
             head = await anext(chunks, b"") if in_memory is None else in_memory
             whole = len(head) >= body.size
-            plan = make_plan(envelope, recipients, extensions, head, body.size, whole=whole, verified=self.verified)
+            plan = make_plan(
+                envelope,
+                recipients,
+                extensions,
+                head,
+                body.size,
+                whole=whole,
+                verified=self.verified,
+                token=self._token(new_token),
+            )
             for recipient, reply in plan.refused:
                 outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, reply, ours=True)
             finished, refusal = await self._transact(plan, head, chunks, body.size)
@@ -178,6 +254,9 @@ class SmtpSender(SmtpConnection):
         assert finished is not None
         return self._judge(said.plan, finished, None, outcomes), said.content
 
+    def _token(self, new: NewToken | None) -> str:
+        return new() if new is not None and self.primary is not None else ""
+
     def _judge(
         self, plan: Plan, finished: Finished, refusal: Reply | None, outcomes: dict[int, RecipientOutcome]
     ) -> list[Recipient]:
@@ -189,7 +268,10 @@ class SmtpSender(SmtpConnection):
             if refusal is not None and verdict.fate in (Fate.LATER, Fate.AGAIN) and verdict.reply is None:
                 outcomes[id(recipient)] = RecipientOutcome(recipient, RecipientState.FAILED, refusal, ours=True)
                 continue
-            outcomes[id(recipient)] = judged(recipient, verdict, finished.broken, dsn=dsn, lmtp=lmtp)
+            outcome = judged(recipient, verdict, finished.broken, dsn=dsn, lmtp=lmtp)
+            outcomes[id(recipient)] = outcome
+            if verdict.fate in (Fate.TAKEN, Fate.UNCERTAIN):
+                outcome.token = plan.token
             if verdict.fate is Fate.AGAIN:
                 again.append(recipient)
         return again

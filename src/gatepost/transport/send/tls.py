@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.organization.addresses import is_ip_address
 from gatepost.organization.transport import TlsLevel
+from gatepost.peers.names import server_of_uri
 from gatepost.routing.next_hop import Way
 from gatepost.transport.send.options import Endpoint
 from gatepost.wire.smtp_address import BadAddress, normal_domain
@@ -90,6 +92,16 @@ def use(way: Way) -> TlsUse:
 def verifies(way: Way) -> bool:
     """Whether TLS on this way says who the server is."""
     return way.mutual or way.tls is TlsLevel.VERIFIED
+
+
+def shows_server(transport: asyncio.BaseTransport, name: str) -> bool:
+    """Whether the certificate at the other end, which has been verified, is that of this server of the organization."""
+    ssl_object = transport.get_extra_info("ssl_object")
+    certificate = ssl_object.getpeercert() if ssl_object is not None else None
+    if not certificate:
+        return False
+    uris = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    return [server for server in map(server_of_uri, uris) if server is not None] == [name]
 
 
 def server_name(way: Way, context: ssl.SSLContext) -> str | None:

@@ -34,7 +34,8 @@ class Kept:
     role: Role
     key: str
     primary: str
-    """Of a shadow: the hub that is responsible."""
+    """Of a shadow: the hub that is responsible. In the safety net: the hub that has delivered it and keeps it as well;
+    empty where that is this one."""
     identity: str
     until: float
     """When it is let go of in any case."""
@@ -75,6 +76,10 @@ class ShadowSpool(Protocol):
 
     async def kept_since(self, database: str, since: float, until: float) -> list[Kept]:
         """The safety net's copies for a database, delivered between the two. Raises OSError."""
+
+    async def safety_net_sums(self) -> list[tuple[str, int, int, float]]:
+        """What the safety net has for each database: its name, messages, those of them that another hub has delivered
+        and keeps as well, and when the next one is let go of. Raises OSError."""
 
     def note_discards(self, server: str, events: Sequence[Discarded]) -> Awaitable[None]:
         """Keep discard events until they are acknowledged. Asked before the message's removal, durable no later."""

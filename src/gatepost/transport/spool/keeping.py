@@ -37,6 +37,10 @@ _SINCE = """
 SELECT number, key, server, identity, until FROM delivery JOIN safety_net USING (number, at)
 WHERE database = ? AND at BETWEEN ? AND ? ORDER BY at, number
 """
+_SUMS = """
+SELECT database, count(*), sum(server <> ''), min(until) FROM delivery JOIN safety_net USING (number, at)
+GROUP BY database ORDER BY database
+"""
 
 
 class Keeping(Asking, ShadowSpool):
@@ -120,6 +124,11 @@ class Keeping(Asking, ShadowSpool):
         """The safety net's copies for a database, delivered from `since` to `until`, oldest first. Raises OSError."""
         rows = await self._readers.rows(_SINCE, (database, since, until))
         return [_kept(Role.SAFETY_NET, row) for row in rows]
+
+    async def safety_net_sums(self) -> list[tuple[str, int, int, float]]:
+        """By database: messages, those of other hubs, the first `until`. Raises OSError."""
+        rows = await self._readers.rows(_SUMS, ())
+        return [(str(row[0]), int(row[1]), int(row[2]), float(row[3])) for row in rows]
 
     def note_discards(self, server: str, events: Sequence[Discarded]) -> Awaitable[None]:
         """Keep discard events until they are acknowledged; a token's later event replaces the one before."""

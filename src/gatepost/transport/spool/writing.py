@@ -147,6 +147,15 @@ class ContentWriter:
         """Whether to stop reading from the client until `drain`."""
         return self._held >= FULL and self._busy
 
+    @property
+    def whole(self) -> bytes | None:
+        """All of a small content; None where it is in a file, or was taken."""
+        if self._file is not None or self.over:
+            return None
+        if len(self._parts) != 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
     def write(self, data: bytes) -> None:
         """Take bytes; after a fault they are dropped."""
         self.size += len(data)

@@ -120,7 +120,7 @@ class Autodiscover:
 
     async def _answer_later(self, held: Held, name: str, user: User, route: str, query: bytes, body: bytes) -> None:
         """The directory is elsewhere and did not yet tell of a mailbox that is asked about."""
-        await self._door.sign_in.asked(name)
+        await self._door.sign_in.learn(name)
         if not held.over:
             held.leg.exchange = None
             self.answer(held.leg, user, route, query, body)
