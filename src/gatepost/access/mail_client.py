@@ -13,6 +13,7 @@ from gatepost.access.mail_reach import MailReach, NotReached
 from gatepost.access.mail_relayed import Phase, RelayedLeg
 from gatepost.access.mail_sign_in import Introduction
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
+from gatepost.directory.policy.policy import TooManySessions
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.relay.relay import Relay
@@ -42,7 +43,8 @@ MAX_PIPELINED = 64 * 1024
 class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = ("_deadline", "_events", "_failures", "_front", "_proof", "_proxy", "_reach", "_starttls", "_ticket")
+    __slots__ = ("_deadline", "_events", "_failures", "_front", "_held", "_proof", "_proxy", "_reach", "_starttls",
+                 "_ticket")  # fmt: skip
 
     door: MailDoor
 
@@ -52,6 +54,8 @@ class MailClientLeg(RelayedLeg):
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
+        self._held: tuple[str, ...] = ()
+        """What the limits of sessions count it by."""
         self._proof = b""
         self._ticket: KerberosExchange | None = None
         """What the password that was right is remembered by."""
@@ -145,7 +149,9 @@ class MailClientLeg(RelayedLeg):
         door = self.door
         self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         if not credentials.token:
-            result = door.sign_in.password_now(credentials.authentication_id, credentials.password, door.protocol)
+            result = door.sign_in.password_now(
+                credentials.authentication_id, credentials.password, door.protocol, self._address[0]
+            )
             if result is not None:
                 self._judged(result, credentials)
                 return
@@ -156,7 +162,7 @@ class MailClientLeg(RelayedLeg):
         started = door.loop.time()
         name = credentials.authentication_id
         if credentials.token:
-            result = await door.sign_in.token(name, credentials.token, door.protocol)
+            result = await door.sign_in.token(name, credentials.token, door.protocol, self._address[0])
         else:
             result = await door.sign_in.password(name, credentials.password, door.protocol, self._address[0])
         await self._take_verdict(result, credentials, started)
@@ -195,7 +201,7 @@ class MailClientLeg(RelayedLeg):
         if isinstance(outcome, Accepted):
             self._user = outcome.principal[:MAX_LOGIN_NAME]
             credentials = Credentials("GSSAPI", outcome.name, outcome.authorization_id)
-            outcome = await door.sign_in.user_of_ticket(outcome.name, door.protocol)
+            outcome = await door.sign_in.user_of_ticket(outcome.name, door.protocol, self._address[0])
         await self._take_verdict(outcome, credentials, started)
 
     def _judged(self, result: SignInResult, credentials: Credentials) -> None:
@@ -229,6 +235,7 @@ class MailClientLeg(RelayedLeg):
         self._outcome = "refused"
         self._reason = reason
         self._failures.clear()
+        self._leave_limits()
         self.phase = Phase.DIALOGUE
         front = self._front
         events = front.refuse(refusal, text, server) if isinstance(front, ImapFront) else front.refuse(refusal, text)
@@ -241,6 +248,12 @@ class MailClientLeg(RelayedLeg):
         """Sign in where the active copy is, then hand over."""
         door = self.door
         self.database = user.mailbox.database or ""
+        try:
+            self._held = await door.sign_in.policy.enter(user.name, self._address[0])
+        except TooManySessions as end:
+            self._task = None
+            self._refuse(Refusal.LIMIT, str(end))
+            return
         reach = self._reach = MailReach(
             door, user, credentials, self._front, self._facts, self._address[0], self._deadline, self._going_to
         )
@@ -297,7 +310,12 @@ class MailClientLeg(RelayedLeg):
 
     # --- ends
 
+    def _leave_limits(self) -> None:
+        held, self._held = self._held, ()
+        self.door.sign_in.policy.leave(held)
+
     def _let_go(self) -> None:
+        self._leave_limits()
         if self.relay is not None:
             self.door.sign_in.still_right(self._user, self._proof)
         if self._reach is not None:

@@ -25,6 +25,7 @@ from gatepost.configuration import (
     hub_schema,
     kerberos_schema,
     manager_schema,
+    policy_schema,
     schema,
     settings,
     transport_schema,
@@ -120,6 +121,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
+    ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
+    ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
+    ("[front_end.sign_in_policy.hook]", policy_schema.PolicyHookTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
     ("[front_end.manager.hooks]", manager_schema.HooksTable),
@@ -166,6 +170,7 @@ def reference() -> str:
         | _texts(directory_schema)
         | _texts(hub_schema)
         | _texts(kerberos_schema)
+        | _texts(policy_schema)
         | _texts(transport_schema)
     )
     texts |= {

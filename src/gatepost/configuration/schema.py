@@ -16,6 +16,7 @@ from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
+from gatepost.configuration.policy_schema import PolicyTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.transport_schema import (
@@ -175,6 +176,7 @@ class FrontEndTable(Table):
     etcd: EtcdTable | None = None
     directories: list[DirectoryTable] = []
     kerberos: KerberosTable | None = None
+    sign_in_policy: PolicyTable = PolicyTable()
 
 
 class OrganizationTable(Table):

@@ -37,6 +37,7 @@ class _Found(msgspec.Struct, frozen=True):
     protocols: list[str] | None = None
     disabled: bool = False
     login_at_server: str = ""
+    groups: list[str] = []
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -121,6 +122,7 @@ class HttpEngine:
             protocols=frozenset(p for p in CLIENT_PROTOCOLS if found.protocols is None or p.value in found.protocols),
             disabled=found.disabled,
             login_at_server=found.login_at_server,
+            groups=frozenset(group.lower() for group in found.groups),
         )
 
     async def _ask(self, path: str, body: dict[str, str], kind: type[Any]) -> Any:  # noqa: ANN401

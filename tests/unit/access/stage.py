@@ -22,6 +22,8 @@ from gatepost.access.tls import ClientContexts, Reloadable, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import (
@@ -52,6 +54,7 @@ class OneUser:
     accepts_tokens = False
 
     def __init__(self) -> None:
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.verdict: Verdict | None = None
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
@@ -64,7 +67,7 @@ class OneUser:
         """Where something judges them."""
         return self.kerberos is not None
 
-    async def user_of_ticket(self, name: str, protocol: Protocol) -> SignInResult:
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """Alice alone has a mailbox."""
         if name != self.user.name:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="unknown user")
@@ -74,7 +77,7 @@ class OneUser:
         """Hers, with or without its domain."""
         return written in {"", "alice", user.name}
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         """Known at once when the name says so."""
         return self._judge(name, password) if name.startswith("alice") else None
 

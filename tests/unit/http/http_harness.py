@@ -15,6 +15,8 @@ from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
 from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import NotAsked, SignInResult, User, Verdict
 from gatepost.organization.model import (
     ClientAccessArray,
@@ -189,6 +191,7 @@ class FakeSignIn:
 
     def __init__(self, databases: dict[str, str]) -> None:
         self.databases = databases
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.now = True
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
@@ -211,7 +214,7 @@ class FakeSignIn:
     def accepts_tickets(self, protocol: Protocol) -> bool:
         return self.kerberos is not None
 
-    async def user_of_ticket(self, name: str, protocol: Protocol) -> SignInResult:
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         if name not in self.databases:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="unknown user")
         return SignInResult(Verdict.SIGNED_IN, self._user(name))
@@ -246,7 +249,7 @@ class FakeSignIn:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
         return SignInResult(Verdict.SIGNED_IN, self._user(name))
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         assert protocol is Protocol.HTTPS
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None

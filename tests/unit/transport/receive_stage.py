@@ -151,7 +151,7 @@ class Accounts:
     def accepts_tickets(self, protocol: Protocol) -> bool:
         return False
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         return None if name.startswith("slow") else self._judge(name, password)
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:

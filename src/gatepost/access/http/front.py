@@ -16,12 +16,14 @@ from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forwarded import forwarded_lines
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
+from gatepost.directory.signed_in import not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
+    from gatepost.access.http.forms.signed import Signed
 
 _HTTPS = Protocol.HTTPS
 _SIGNED_IN = Verdict.SIGNED_IN
@@ -115,7 +117,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
-    result = door.sign_in.password_now(name, password, _HTTPS)
+    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0])
     if result is None:
         tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
@@ -136,11 +138,8 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
     exchange = leg.exchange = Exchange(leg, asked)
     if signed.result.asking:
         tasks.start(_by_cookie_later(exchange, signed.session.user), f"{leg.session} look-up")
-    elif signed.identity is not None:
-        exchange.add_fields(forms.renewal(signed, asked.query, now))
-        onward.go(exchange, signed.identity)
     else:
-        judged(exchange, signed.result, leg.door.loop.time(), "")
+        _by_session(exchange, signed, now)
     return True
 
 
@@ -152,14 +151,24 @@ async def _by_cookie_later(exchange: Exchange, name: str) -> None:
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
     signed = leg.signed = leg.door.forms.identity(leg, value)
-    if signed is not None and signed.identity is not None:
-        exchange.add_fields(leg.door.forms.renewal(signed, asked.query, leg.door.forms.clock()))
-        onward.go(exchange, signed.identity)
-    elif signed is not None:
-        judged(exchange, signed.result, leg.door.loop.time(), "")
+    if signed is not None:
+        _by_session(exchange, signed, leg.door.forms.clock())
     else:
         exchange.over, leg.exchange = True, None
         _identify(leg, asked)
+
+
+def _by_session(exchange: Exchange, signed: Signed, now: float) -> None:
+    """The user of a sign-in that lasts; where this client is, they may not be allowed."""
+    leg, asked, user = exchange.leg, exchange.asked, signed.result.user
+    door = leg.door
+    if signed.identity is None or user is None:
+        judged(exchange, signed.result, door.loop.time(), "")
+    elif not door.sign_in.policy.allows(user, _HTTPS, leg.address[0]):
+        judged(exchange, not_allowed(user), door.loop.time(), "")
+    else:
+        exchange.add_fields(door.forms.renewal(signed, asked.query, now))
+        onward.go(exchange, signed.identity)
 
 
 def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:

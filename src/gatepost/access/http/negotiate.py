@@ -71,7 +71,7 @@ async def _check(exchange: Exchange, dialogue: KerberosExchange | None, token: b
             leg.answer(401, fields=_line(outcome.token))
         return
     if isinstance(outcome, Accepted):
-        answer, outcome = outcome.token, await door.sign_in.user_of_ticket(outcome.name, Protocol.HTTPS)
+        answer, outcome = outcome.token, await door.sign_in.user_of_ticket(outcome.name, Protocol.HTTPS, leg.address[0])
         if outcome.verdict is Verdict.SIGNED_IN and answer:
             exchange.add_fields(_line(answer))
     judged(exchange, outcome, started, by_ticket=True)

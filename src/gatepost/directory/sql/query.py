@@ -20,7 +20,7 @@ from gatepost.routing.outcome import Mailbox
 
 COLUMNS = (
     "address", "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled",
-    "login_at_server",
+    "login_at_server", "groups",
 )  # fmt: skip
 _MARK = re.compile(r"(?<![:\w]):(name|local|domain)\b")
 _YES = frozenset({"1", "t", "true", "y", "yes", "on", "disabled"})
@@ -94,6 +94,7 @@ def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> tuple[U
         ),
         disabled=disabled is not False,
         login_at_server=_text(found, "login_at_server"),
+        groups=frozenset(word.lower() for word in _words(found, "groups")),
     )
     return user, "; ".join(faults)
 

@@ -129,7 +129,7 @@ class ReceiveConnection(ReceiveLeg):
         if sign_in is None:  # taken away since the session began
             self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"), name)
             return
-        known = sign_in.password_now(name, password, Protocol.SUBMISSION)
+        known = sign_in.password_now(name, password, Protocol.SUBMISSION, self._address)
         if known is not None:
             self._judged(known, name)
         else:
@@ -170,7 +170,7 @@ class ReceiveConnection(ReceiveLeg):
 
     async def _user_of_ticket(self, sign_in: SignInService, accepted: Accepted) -> SignInResult:
         """Nobody here may speak for another."""
-        result = await sign_in.user_of_ticket(accepted.name, Protocol.SUBMISSION)
+        result = await sign_in.user_of_ticket(accepted.name, Protocol.SUBMISSION, self._address)
         if result.user is not None and not sign_in.is_name_of(accepted.authorization_id, result.user):
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="another authorization identity")
         return result
