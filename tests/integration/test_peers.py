@@ -248,6 +248,7 @@ def test_a_renewed_certificate_is_used_after_a_reload(peers: Peers) -> None:
 def test_a_user_who_came_by_a_ticket_goes_on_to_another_site(peers: Peers, realm: Realm) -> None:
     """By the assertion: CAS-02 sees no ticket and asks for none."""
     front = peers.front_ends["CAS-01"]
+    front.wait_for_event("service.started")  # before it SIGHUP would end it
     text = front.configuration.read_text()
     table = toml_text({"front_end": {"kerberos": realm.kerberos_table()}})
     try:
