@@ -30,6 +30,7 @@ from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.service import ReceiveService
 from gatepost.transport.receive.tls import ReceiveTls
 from gatepost.wire.smtp_reply import Reply
+from gatepost.wire.smtp_server_events import Asking
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("hub-01.contoso.com")
@@ -114,12 +115,22 @@ class KeptIntake:
         self.taken: list[tuple[Envelope, Writer]] = []
         self.writers: list[Writer] = []
         self.accepting = 0
+        self.asked: set[str] = set()
+        self.answers = asyncio.Event()
+        """Whether the directory elsewhere answers."""
+        self.answers.set()
 
     def sender(self, envelope: Envelope) -> Reply | None:
         return Reply(550, "Not you", "5.7.1") if envelope.sender.startswith("bad@") else None
 
-    def recipient(self, envelope: Envelope, address: str) -> Reply | None:
+    def recipient(self, envelope: Envelope, address: str) -> Reply | Asking | None:
+        if address.startswith("elsewhere@") and address not in self.asked:
+            return Asking(address)
         return Reply(550, "No such mailbox", "5.1.1") if address.startswith("unknown@") else None
+
+    async def ask(self, name: str) -> None:
+        await self.answers.wait()
+        self.asked.add(name)
 
     def is_ours(self, address: str) -> bool:
         return address.endswith("@ours.example")

@@ -19,7 +19,11 @@ from gatepost.organization.transport import Binding, PermissionGroup, ReceiveAut
 from gatepost.transport.message import Notify
 from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.admission import ConnectorCounts
+<<<<<<< HEAD
 from gatepost.transport.receive.leg import MAX_AHEAD, MAX_LINGERING, ReceiveLeg
+=======
+from gatepost.transport.receive.leg import MAX_AHEAD, Phase, ReceiveLeg
+>>>>>>> directory-engines
 from gatepost.transport.receive.trace import protocol_word
 from gatepost.wire.proxy_protocol import encode_v2
 
@@ -99,6 +103,37 @@ async def test_a_refused_sender_and_recipient() -> None:
             "RCPT TO:<Postmaster>",
         )
         assert [answer[:9] for answer in got[1:]] == ["550 5.7.1", "250 2.1.0", "550 5.1.1", "550 5.7.1", "250 2.1.5"]
+
+
+async def test_a_recipient_who_must_be_asked_for() -> None:
+    """The client waits for its reply, and what it has sent ahead is taken in order."""
+    async with receiving() as stage:
+        client = await stage.client()
+        stage.intake.answers.clear()
+        asking = asyncio.ensure_future(
+            client.say(
+                "EHLO c.example",
+                "MAIL FROM:<s@far.example>",
+                "RCPT TO:<elsewhere@ours.example>",
+                "RCPT TO:<unknown@ours.example>",
+            )
+        )
+        await until(lambda: any(connection.phase is Phase.PARKED for connection in stage.service.connections))
+        assert not asking.done()
+        stage.intake.answers.set()
+        assert [answer[:9] for answer in (await asking)[1:]] == ["250 2.1.0", "250 2.1.5", "550 5.1.1"]
+
+
+async def test_a_client_that_leaves_while_its_recipient_is_asked_for() -> None:
+    async with receiving() as stage:
+        client = await stage.client()
+        stage.intake.answers.clear()
+        client.writer.write(b"EHLO c\r\nMAIL FROM:<s@far.example>\r\nRCPT TO:<elsewhere@ours.example>\r\n")
+        await until(lambda: any(connection.phase is Phase.PARKED for connection in stage.service.connections))
+        client.close()
+        stage.intake.answers.set()
+        await until(lambda: not stage.service.connections)
+        assert stage.intake.asked
 
 
 # --- what becomes of a message that cannot be kept
