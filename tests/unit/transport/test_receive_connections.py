@@ -19,11 +19,7 @@ from gatepost.organization.transport import Binding, PermissionGroup, ReceiveAut
 from gatepost.transport.message import Notify
 from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.admission import ConnectorCounts
-<<<<<<< HEAD
-from gatepost.transport.receive.leg import MAX_AHEAD, MAX_LINGERING, ReceiveLeg
-=======
-from gatepost.transport.receive.leg import MAX_AHEAD, Phase, ReceiveLeg
->>>>>>> directory-engines
+from gatepost.transport.receive.leg import MAX_AHEAD, MAX_LINGERING, Phase, ReceiveLeg
 from gatepost.transport.receive.trace import protocol_word
 from gatepost.wire.proxy_protocol import encode_v2
 
