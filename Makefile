@@ -3,7 +3,7 @@
 # make tour      the same, tried by itself: each step says what is expected and what came
 # make test      lint, types, layers, unit and integration tests (CI=true: a missing server is a failure)
 # make unit      only the fast tests
-# make proving   databases move under load, planned and by kill -9, with 500 clients of each protocol; a hub is killed
+# make proving   databases move under load, with 500 clients of each protocol; hubs are killed, also with their disks
 # make bench     this front door beside nginx, HAProxy and Dovecot, in one run
 # make clean     everything away that these commands made
 #
@@ -11,6 +11,7 @@
 
 PYTHON ?=
 PROVING_SESSIONS ?= 500
+PROVING_RUNS ?= 20
 BIN := .venv/bin
 SOURCES := src tests benchmarks
 export PYTHON
@@ -54,6 +55,7 @@ proving: install
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS)
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS) --kill
 	$(BIN)/gatepost proving transport --lab
+	$(BIN)/gatepost proving shadow --lab --runs $(PROVING_RUNS)
 
 bench: install
 	@scripts/install-runtime .cache/runtime

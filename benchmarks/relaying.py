@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gatepost.lab.servers.postfix import PACKAGES
@@ -51,14 +53,33 @@ def source(to: Address, case: Case, count: int, recipient: str = RECIPIENT) -> l
     return [program, *kept, *words, f"{to[0]}:{to[1]}"]
 
 
-def relay(pid: int, listens: Address, sink: CountingSink, case: Case, count: int) -> Relayed:
-    """Send and wait until the sink has all. Raises TimeoutError, `subprocess.CalledProcessError`."""
-    before, had = processor_time(pid), sink.messages()
+def relay(
+    pids: int | Sequence[int],
+    listens: Address,
+    sink: CountingSink,
+    case: Case,
+    count: int,
+    recipient: str = RECIPIENT,
+) -> Relayed:
+    """Send and wait until the sink has all; `pids` are those of the hubs whose processor time counts.
+
+    Raises TimeoutError, `subprocess.CalledProcessError`.
+    """
+    hubs = [pids] if isinstance(pids, int) else pids
+    before, had = _processor_time(hubs), sink.messages()
     begun = time.perf_counter()
-    subprocess.run(source(listens, case, count), check=True, timeout=WAIT_SECONDS, capture_output=True)
+    subprocess.run(source(listens, case, count, recipient), check=True, timeout=WAIT_SECONDS, capture_output=True)
     taken = time.perf_counter()
     arrived = sink.wait_for(had + count, WAIT_SECONDS)
     time.sleep(0.1)  # what is still to be done for them: removal, log lines
-    after = processor_time(pid)
+    after = _processor_time(hubs)
     cpu = {name: 1e6 * (value - before.get(name, 0.0)) / count for name, value in after.items()}
     return Relayed(count, count / (taken - begun), count / (arrived - begun), {n: v for n, v in cpu.items() if v >= 1})
+
+
+def _processor_time(pids: Sequence[int]) -> Counter[str]:
+    """Of all of them, by program."""
+    found: Counter[str] = Counter()
+    for pid in pids:
+        found.update(processor_time(pid))
+    return found

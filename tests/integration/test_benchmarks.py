@@ -286,6 +286,12 @@ def test_the_relay_of_mail_is_measured_beside_postfix_and_with_a_queue(tmp_path:
     assert {name for case in found["relay"].values() for name in case} == peers
     for case in found["relay"].values():
         assert all(rounds[0]["rate"] > 0 and sum(rounds[0]["cpu"].values()) > 0 for rounds in case.values())
+    for case in found["shadow"].values():
+        assert set(case) == peers - {"gatepost", "gatepost-20"} | {"two-hubs", "off"}
+        assert all(rounds[0]["rate"] > 0 for rounds in case.values())
+    for added in found["waits"]["added"].values():
+        assert len(added) == 2  # p50 and p99
+    assert found["waits"]["added"].keys() == found["waits"]["on"].keys() != set()
     assert [one["messages"] for one in found["queued"]] == [0, 2000]
     assert all(one["memory"] > 10_000_000 and one["relayed"][0]["rate"] > 0 for one in found["queued"])
     assert found["later"]["messages"] == 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from doors import Servers
+from kerberos_kit import HOST, Realm
 from peers_stage import Peers, Thief
 
 from gatepost.lab.clients import web_visit
-from gatepost.lab.servers.gatepost import run_gatepost
+from gatepost.lab.servers.gatepost import Gatepost, run_gatepost
+from gatepost.lab.toml_text import toml_text
 from gatepost.organization.model import Version
 from gatepost.peers.assertion import AssertionSigner, Client
 
@@ -240,3 +243,29 @@ def test_a_renewed_certificate_is_used_after_a_reload(peers: Peers) -> None:
         assert time.monotonic() < deadline, peers.front_ends["CAS-02"].log_tail()
         assert peers.visit("CAS-01", "bob").status == 200
     assert peers.visit("CAS-01", "bob").status == 200
+
+
+def test_a_user_who_came_by_a_ticket_goes_on_to_another_site(peers: Peers, realm: Realm) -> None:
+    """By the assertion: CAS-02 sees no ticket and asks for none."""
+    front = peers.front_ends["CAS-01"]
+    front.wait_for_event("service.started")  # before it SIGHUP would end it
+    text = front.configuration.read_text()
+    table = toml_text({"front_end": {"kerberos": realm.kerberos_table()}})
+    try:
+        _reload(front, f"{text}\n{table}")
+        (token,) = realm.tokens(f"HTTP@{HOST}", "bob")
+        headers = {"Authorization": f"Negotiate {base64.b64encode(token).decode()}"}
+        answer = web_visit(peers.place("CAS-01"), peers.context, "/owa/", headers=headers)
+        assert (answer.status, answer.headers["x-beserver"]) == (200, "MBX-32")
+    finally:
+        _reload(front, text)
+
+
+def _reload(front: Gatepost, text: str) -> None:
+    before = len(front.events("configuration.reloaded"))
+    front.configuration.write_text(text)
+    front.signal(signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while len(front.events("configuration.reloaded")) == before:
+        assert time.monotonic() < deadline, front.log_tail()
+        time.sleep(0.02)

@@ -242,7 +242,7 @@ class TransportStage:
             "transport": {"spool": f"state/spool-{name}"},
         }
         for key, value in settings.items():
-            front_end[key] = front_end[key] | value if isinstance(value, Mapping) else value
+            front_end[key] = front_end.get(key, {}) | value if isinstance(value, Mapping) else value
         file = self.folder / f"{name.lower()}.toml"
         file.write_text(toml_text({"front_end": front_end}))
         return Hub(name, self.folder / name.lower(), file, self.places[name])

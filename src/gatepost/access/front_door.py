@@ -65,6 +65,7 @@ class FrontDoor:
         self._log = log
         self._loop = loop
         self._router = router
+        self._sign_in = sign_in
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
@@ -233,6 +234,7 @@ class FrontDoor:
             self._http.counters()
             | self._smtp.counters()
             | self.health.counters()
+            | self._sign_in.policy.counters()
             | {
                 "parked": len(parking),
                 "parked.refused": parking.refused,

@@ -12,8 +12,10 @@ from gatepost.access.carry import carry_over_for, without_compression
 from gatepost.access.mail_reach import MailReach, NotReached
 from gatepost.access.mail_relayed import Phase, RelayedLeg
 from gatepost.access.mail_sign_in import Introduction
+from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
+from gatepost.directory.policy.policy import TooManySessions
 from gatepost.directory.port import SignInResult, User, Verdict
-from gatepost.organization.names import MAX_LOGIN_NAME, BadLoginName, canonical_login_name
+from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Target
 from gatepost.wire.events import (
@@ -21,6 +23,7 @@ from gatepost.wire.events import (
     Close,
     Credentials,
     FrontEvent,
+    GssToken,
     Refusal,
     Send,
     SignedIn,
@@ -40,7 +43,8 @@ MAX_PIPELINED = 64 * 1024
 class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = ("_deadline", "_events", "_failures", "_front", "_proof", "_proxy", "_reach", "_starttls")
+    __slots__ = ("_deadline", "_events", "_failures", "_front", "_held", "_proof", "_proxy", "_reach", "_starttls",
+                 "_ticket")  # fmt: skip
 
     door: MailDoor
 
@@ -50,7 +54,10 @@ class MailClientLeg(RelayedLeg):
         self._proxy = proxy
         self._events: list[FrontEvent] | None = None
         self._failures: list[str] = []
+        self._held: tuple[str, ...] = ()
+        """What the limits of sessions count it by."""
         self._proof = b""
+        self._ticket: KerberosExchange | None = None
         """What the password that was right is remembered by."""
         self._reach: MailReach | None = None
         """The sign-in that is on its way to the mailbox server."""
@@ -105,6 +112,8 @@ class MailClientLeg(RelayedLeg):
                 self._transport.write(event.data)
             elif type(event) is SignIn:
                 self._check(event.credentials)
+            elif type(event) is GssToken:
+                self._check_ticket(event)
             elif type(event) is StartTls:
                 # Before the client has our OK, so that its first TLS bytes are not read as a command.
                 self._transport.pause_reading()
@@ -140,7 +149,9 @@ class MailClientLeg(RelayedLeg):
         door = self.door
         self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         if not credentials.token:
-            result = door.sign_in.password_now(credentials.authentication_id, credentials.password, door.protocol)
+            result = door.sign_in.password_now(
+                credentials.authentication_id, credentials.password, door.protocol, self._address[0]
+            )
             if result is not None:
                 self._judged(result, credentials)
                 return
@@ -151,9 +162,13 @@ class MailClientLeg(RelayedLeg):
         started = door.loop.time()
         name = credentials.authentication_id
         if credentials.token:
-            result = await door.sign_in.token(name, credentials.token, door.protocol)
+            result = await door.sign_in.token(name, credentials.token, door.protocol, self._address[0])
         else:
             result = await door.sign_in.password(name, credentials.password, door.protocol, self._address[0])
+        await self._take_verdict(result, credentials, started)
+
+    async def _take_verdict(self, result: SignInResult, credentials: Credentials, started: float) -> None:
+        door = self.door
         if result.verdict is Verdict.WRONG_CREDENTIALS or result.verdict is Verdict.BUSY:
             # The same time for a wrong password and an unknown user, whatever the check took; and whoever fills the
             # queue of checks gains nothing by asking more often.
@@ -163,10 +178,36 @@ class MailClientLeg(RelayedLeg):
         if self.phase is Phase.CHECKING:
             self._judged(result, credentials)
 
+    def _check_ticket(self, event: GssToken) -> None:
+        self.phase = Phase.CHECKING
+        if event.first:
+            self._user, self._ticket = "", self.door.begin_ticket(self._address[0])
+        self._task = tasks.start(self._check_ticket_later(event.token), f"{self.session} sign-in")
+
+    async def _check_ticket_later(self, token: bytes) -> None:
+        door, exchange = self.door, self._ticket
+        started = door.loop.time()
+        credentials = Credentials("GSSAPI", "")
+        outcome = NO_KERBEROS if exchange is None else await exchange.step(token)
+        if isinstance(outcome, Challenge):
+            self._task = None
+            if self.phase is Phase.CHECKING:
+                self.phase = Phase.DIALOGUE
+                events = self._front.challenge(outcome.token)
+                self._transport.resume_reading()
+                self._run(events)
+            return
+        self._ticket = None
+        if isinstance(outcome, Accepted):
+            self._user = outcome.principal[:MAX_LOGIN_NAME]
+            credentials = Credentials("GSSAPI", outcome.name, outcome.authorization_id)
+            outcome = await door.sign_in.user_of_ticket(outcome.name, door.protocol, self._address[0])
+        await self._take_verdict(outcome, credentials, started)
+
     def _judged(self, result: SignInResult, credentials: Credentials) -> None:
         user = result.user
         if result.verdict is Verdict.SIGNED_IN and user is not None:
-            if not self._may_act_as(credentials.authorization_id, user.name):
+            if not self.door.sign_in.is_name_of(credentials.authorization_id, user):
                 self._refuse(Refusal.WRONG_CREDENTIALS, "another authorization identity")
                 return
             self._user = user.name
@@ -181,16 +222,6 @@ class MailClientLeg(RelayedLeg):
             refusal = Refusal.BUSY if result.verdict is Verdict.BUSY else Refusal.UNAVAILABLE
             self._refuse(refusal, result.reason or result.verdict.value)
 
-    def _may_act_as(self, authorization_id: str, name: str) -> bool:
-        """Nobody may act as somebody else; an authorization identity must be the user's own."""
-        if not authorization_id:
-            return True
-        try:
-            canonical = canonical_login_name(authorization_id, self.door.configuration.organization.default_domain)
-        except BadLoginName:
-            return False
-        return canonical == name
-
     def _refuse(self, refusal: Refusal, reason: str, text: str = "", server: str = "") -> None:
         """Answer the sign-in with a refusal and go on with the dialogue. One log line each (field case 101)."""
         door = self.door
@@ -204,6 +235,7 @@ class MailClientLeg(RelayedLeg):
         self._outcome = "refused"
         self._reason = reason
         self._failures.clear()
+        self._leave_limits()
         self.phase = Phase.DIALOGUE
         front = self._front
         events = front.refuse(refusal, text, server) if isinstance(front, ImapFront) else front.refuse(refusal, text)
@@ -216,6 +248,12 @@ class MailClientLeg(RelayedLeg):
         """Sign in where the active copy is, then hand over."""
         door = self.door
         self.database = user.mailbox.database or ""
+        try:
+            self._held = await door.sign_in.policy.enter(user.name, self._address[0])
+        except TooManySessions as end:
+            self._task = None
+            self._refuse(Refusal.LIMIT, str(end))
+            return
         reach = self._reach = MailReach(
             door, user, credentials, self._front, self._facts, self._address[0], self._deadline, self._going_to
         )
@@ -272,7 +310,12 @@ class MailClientLeg(RelayedLeg):
 
     # --- ends
 
+    def _leave_limits(self) -> None:
+        held, self._held = self._held, ()
+        self.door.sign_in.policy.leave(held)
+
     def _let_go(self) -> None:
+        self._leave_limits()
         if self.relay is not None:
             self.door.sign_in.still_right(self._user, self._proof)
         if self._reach is not None:

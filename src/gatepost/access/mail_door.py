@@ -29,6 +29,7 @@ from gatepost.access.sign_in_turns import SignInTurns
 from gatepost.access.tls import ClientContexts
 from gatepost.balancing.choice import order
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.kerberos_port import KerberosExchange
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.relay.noting import ImapTails, MailNotes, Pop3Tails
@@ -108,6 +109,7 @@ class MailDoor(RelayDoor["MailClientLeg"]):
             "starttls": starttls and not tls and self.starttls is not None,
             "clear_passwords": front_end.allow_clear_passwords,
             "bearer": self.sign_in.accepts_tokens,
+            "kerberos": self.sign_in.accepts_tickets(self.protocol),
             "bad_commands": limits.bad_commands,
             "sign_in_attempts": limits.sign_in_attempts,
         }
@@ -117,6 +119,11 @@ class MailDoor(RelayDoor["MailClientLeg"]):
             name = self.configuration.server.fqdn
             return SubmissionFront(**common, name=name, extensions=front_end.submission_extensions)
         return Pop3Front(**common, utf8=front_end.pop3_utf8)
+
+    def begin_ticket(self, client: str) -> KerberosExchange | None:
+        """A new exchange of Kerberos tokens; None: they are not accepted any more."""
+        kerberos = self.sign_in.kerberos
+        return None if kerberos is None else kerberos.begin(self.protocol, client)
 
     def back(self, sign_in: BackSignIn) -> MailBack:
         """The machine for the dialogue with a mailbox server."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, open_server
-from gatepost.access.mail_sign_in import MailFront, back_sign_in, is_front_end, with_epoch
+from gatepost.access.mail_sign_in import MailFront, back_sign_in, is_front_end, lacks_password, with_epoch
 from gatepost.access.parking import TOO_LONG, ParkingFull, Patience
 from gatepost.access.sign_in_turns import NO_TURN, Turn
 from gatepost.directory.port import User
@@ -238,6 +238,8 @@ class MailReach:
         """One attempt."""
         door = self._door
         server = door.configuration.organization.servers[target.server]
+        if lacks_password(server, target.endpoint, self._credentials):
+            raise NotReached(Refusal.UNAVAILABLE, f"{server.name} wants the user's password, which is not known here")
         facts = None
         if target.endpoint.client_address is not ClientAddress.NONE:
             facts = with_epoch(self._facts(), server, self._database, self._epoch)

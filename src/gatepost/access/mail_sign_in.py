@@ -37,6 +37,15 @@ def with_epoch(facts: ClientFacts, server: Server, database: str, epoch: int) ->
     return replace(facts, database=database, epoch=epoch)
 
 
+def lacks_password(server: Server, endpoint: Endpoint, credentials: Credentials) -> bool:
+    """Whether `server` wants the user's own password, which nobody knows who has signed in by a ticket."""
+    return (
+        credentials.mechanism == "GSSAPI"
+        and server.sign_in.form is SignInForm.USER
+        and endpoint.client_address is not ClientAddress.XCLIENT_LOGIN
+    )
+
+
 def back_sign_in(
     server: Server,
     endpoint: Endpoint,

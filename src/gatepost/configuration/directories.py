@@ -35,6 +35,7 @@ from gatepost.organization.model import Finding, Organization
 _PORTS = {SqlKind.POSTGRESQL: 5432, SqlKind.MARIADB: 3306}
 _TEXTS = (
     "name", "database", "home_server", "login_at_server", "send_as", "protocols", "denied_protocols", "disabled",
+    "groups",
 )  # fmt: skip
 """Keys of `[front_end.directories.ldap]` that name an attribute as the mapping's field of the same name does."""
 _NEEDED = {"ldap": ("ldap",), "sql": ("passlib", "bcrypt"), "http": ("passlib", "bcrypt")}

@@ -96,6 +96,8 @@ class LdapTable(Table):
     """The attribute with the protocols that the user may use, words as in `gatepost user add`. No value: all."""
     denied_protocols: str | None = Field(default=None, examples=['"mailProtocolsDenied"'])
     """The attribute with those that the user may not use."""
+    groups: str | None = Field(default=None, examples=['"memberOf"'])
+    """The attribute with the user's groups, for the sign-in policy: names, or distinguished names that begin so."""
     connections: _Connections = Field(default=default_of(LdapSettings, "connections"), examples=["16"])
     """Most connections of one worker for look-ups, and as many for passwords."""
     seconds: _Seconds = Field(default=default_of(LdapSettings, "seconds"), examples=["5.0"])
@@ -126,8 +128,8 @@ class SqlTable(Table):
     """The query. `:name` is the whole name as clients are known by it, `:local` and `:domain` its parts; they are
     bound, so no quotes are needed. Columns: `password` (the hash with its scheme), `database` or `home_server`; if
     there also `name` (else what was asked for), `protocols`, `denied_protocols`, `disabled`, `login_at_server`,
-    `send_as` (words), and `address`: what was found, for databases that take `á` for `a`; a row of another address is
-    not taken."""
+    `send_as` (words), `groups` (for the sign-in policy), and `address`: what was found, for databases that take `á` for
+    `a`; a row of another address is not taken."""
     notify: str = Field(default="", examples=['"gatepost_users"'])
     """PostgreSQL: the channel whose notifications make answers void, each with a user's name or empty for all."""
     allow_plain_passwords: bool = Field(default=False, examples=["true"])

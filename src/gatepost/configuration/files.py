@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import stat
 from collections.abc import Callable
@@ -32,11 +33,13 @@ class Machine:
 
     has_account: Callable[[str], bool]
     has_folder: Callable[[str], bool]
+    may_read: Callable[[str, str], bool] = lambda _account, _path: True
+    """Whether an account may read a file."""
 
 
 def this_machine() -> Machine:
     """The machine that this process runs on. What it may not look at counts as there."""
-    return Machine(_has_account, _has_folder)
+    return Machine(_has_account, _has_folder, _may_read)
 
 
 def _has_account(name: str) -> bool:
@@ -54,6 +57,18 @@ def _has_folder(path: str) -> bool:
         return False
     except OSError:
         return True
+
+
+def _may_read(account: str, path: str) -> bool:
+    """By owner, groups and mode; what the folders above allow is not looked at."""
+    try:
+        entry, found = pwd.getpwnam(account), FilePath(path).stat()
+        groups = os.getgrouplist(account, entry.pw_gid)
+    except (KeyError, OSError):
+        return True  # told elsewhere
+    if entry.pw_uid in (0, found.st_uid):
+        return entry.pw_uid == 0 or bool(found.st_mode & stat.S_IRUSR)
+    return bool(found.st_mode & (stat.S_IRGRP if found.st_gid in groups else stat.S_IROTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +147,13 @@ class Files:
             self._error(named, f"{named.what} {named.path} {fault}", "give a file that begins with BEGIN PUBLIC KEY")
             return None
         return pem
+
+    def secret(self, named: Named) -> bytes | None:
+        """The content of a file that only few may read."""
+        content = self.content(named)
+        if content is not None:
+            self._secret(named)
+        return content
 
     def password(self, named: Named) -> str | None:
         """A file with one line of text; None when it holds anything else."""

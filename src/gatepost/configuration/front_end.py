@@ -16,7 +16,9 @@ from gatepost.configuration.etcd import build_etcd
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.front_end_keys import build_forms, build_peer_keys
 from gatepost.configuration.hub import build_hub
+from gatepost.configuration.kerberos import build_kerberos
 from gatepost.configuration.manager import build_manager
+from gatepost.configuration.policy import build_policy
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
@@ -90,7 +92,9 @@ class FrontEndBuilder:
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
+            kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
             transport=build_hub(self.document, table, self.files, server, self.organization),
+            policy=build_policy(self.document, table.sign_in_policy, self.files),
             directories=build_directories(self.document, table.directories, self.files, self.organization),
         )
 

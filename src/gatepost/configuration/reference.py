@@ -23,7 +23,9 @@ from gatepost.configuration import (
     directory_schema,
     etcd_schema,
     hub_schema,
+    kerberos_schema,
     manager_schema,
+    policy_schema,
     schema,
     settings,
     transport_schema,
@@ -113,11 +115,15 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.forms]", schema.FormsTable),
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
+    ("[front_end.kerberos]", kerberos_schema.KerberosTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
     ("[[front_end.directories]]", directory_schema.DirectoryTable),
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
+    ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
+    ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
+    ("[front_end.sign_in_policy.hook]", policy_schema.PolicyHookTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
     ("[front_end.manager.hooks]", manager_schema.HooksTable),
@@ -163,6 +169,8 @@ def reference() -> str:
         | _texts(etcd_schema)
         | _texts(directory_schema)
         | _texts(hub_schema)
+        | _texts(kerberos_schema)
+        | _texts(policy_schema)
         | _texts(transport_schema)
     )
     texts |= {

@@ -14,7 +14,9 @@ from pydantic import Field, create_model
 from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
+from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
+from gatepost.configuration.policy_schema import PolicyTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.transport_schema import (
@@ -173,6 +175,8 @@ class FrontEndTable(Table):
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
     directories: list[DirectoryTable] = []
+    kerberos: KerberosTable | None = None
+    sign_in_policy: PolicyTable = PolicyTable()
 
 
 class OrganizationTable(Table):

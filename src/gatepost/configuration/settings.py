@@ -7,7 +7,8 @@ from datetime import datetime
 
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
-from gatepost.directory.settings import DirectorySettings
+from gatepost.directory.policy.settings import PolicySettings
+from gatepost.directory.settings import DirectorySettings, KerberosSettings
 from gatepost.organization.model import Network, Organization, Server
 from gatepost.wire.submission_front import EXTENSIONS
 
@@ -170,6 +171,7 @@ class FrontEnd:
     """One line for every HTTP request, beside the one for every connection."""
     limits: Limits = field(default_factory=Limits)
     token: TokenSettings | None = None
+    kerberos: KerberosSettings | None = None
     shared_state: str = ""
     """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
     forms: Forms = field(default_factory=Forms)
@@ -182,6 +184,8 @@ class FrontEnd:
     """None: this server transports no mail."""
     directories: tuple[DirectorySettings, ...] = ()
     """Where users are, in the order in which they are asked. None: in the file `directory`."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """Who may sign in from where, and what wrong passwords cost."""
 
     @property
     def uses_directory_file(self) -> bool:

@@ -154,7 +154,8 @@ class ReceiveConnectorTable(Table):
         default=[ReceiveAuthentication.TLS], examples=['["tls", "basic", "basic-require-tls"]']
     )
     """What is offered: `tls`, `basic` (passwords), `basic-require-tls` (only within TLS; beside `basic` and `tls`),
-    `servers` (certificates of the organization), `externally-secured` (all clients are taken for its servers)."""
+    `kerberos` (tickets, within TLS; beside `tls`), `servers` (certificates of the organization), `externally-secured`
+    (all clients are taken for its servers)."""
     require_tls: bool = Field(default=default_of(ReceiveConnector, "require_tls"), examples=["true"])
     """Whether mail is taken only within TLS."""
     fqdn: str = Field(default="", examples=['"mail.contoso.com"'])

@@ -38,6 +38,7 @@ class _Found(msgspec.Struct, frozen=True):
     disabled: bool = False
     login_at_server: str = ""
     send_as: list[str] = []
+    groups: list[str] = []
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -123,6 +124,7 @@ class HttpEngine:
             disabled=found.disabled,
             login_at_server=found.login_at_server,
             send_as=tuple(word.casefold() for word in found.send_as),
+            groups=frozenset(group.lower() for group in found.groups),
         )
 
     async def _ask(self, path: str, body: dict[str, str], kind: type[Any]) -> Any:  # noqa: ANN401

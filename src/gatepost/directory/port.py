@@ -51,6 +51,8 @@ class User:
     """Which of several directories has told of the user."""
     reference: str = field(default="", repr=False, compare=False)
     """What that directory knows the user by (LDAP: the distinguished name)."""
+    groups: frozenset[str] = frozenset()
+    """Groups that the sign-in policy may speak of, in lower case."""
 
     @property
     def judged_by_directory(self) -> bool:

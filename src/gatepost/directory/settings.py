@@ -112,3 +112,18 @@ class DirectorySettings:
     def is_file(self) -> bool:
         """Whether it is the embedded directory."""
         return self.ldap is None and self.sql is None and self.http is None
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosSettings:
+    """Sign-in by Kerberos tickets."""
+
+    keytab: str
+    """File with the keys of the service principals; read by the workers."""
+    service_principals: tuple[str, ...] = ()
+    """`service/host` each, without realm: what clients ask tickets for. Kerberos is offered for protocols that have
+    one."""
+    realms: tuple[tuple[str, str], ...] = ()
+    """Realm, as Kerberos writes it, and the domain of its users' names here."""
+    netbios_domains: tuple[tuple[str, str], ...] = ()
+    """Domain as in `DOMAIN\\user`, upper case, and the domain of names."""

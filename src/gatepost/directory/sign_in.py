@@ -28,6 +28,9 @@ import structlog
 
 from gatepost.directory import passwords
 from gatepost.directory.check_queue import CheckQueue, QueueFull
+from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import (
     Directory,
     DirectoryUnavailable,
@@ -85,6 +88,7 @@ class SignInService(SignedInUsers):
     more than `per_address` of a client address. A check of an address that has few may take the place of another's.
     `remembered`: what the workers of this front end have found right; None: this one knows its own only.
     `known_seconds`: a name's user is taken from memory for no longer (`OwnedDirectory.known_seconds`).
+    `policy`: who may, from where, and what wrong passwords cost; None: everybody may, and they cost nothing.
     `dummy_hash`, `clock` (seconds, monotonic) and `threads` are for tests.
     """
 
@@ -101,8 +105,9 @@ class SignInService(SignedInUsers):
         clock: Callable[[], float] = time.monotonic,
         threads: int = 0,
         known_seconds: float = KNOWN_SECONDS,
+        policy: SignInPolicy | None = None,
     ) -> None:
-        super().__init__(directory, default_domain, clock)
+        super().__init__(directory, default_domain, clock, policy or SignInPolicy(PolicySettings(penalty=None)))
         self._verifier = token_verifier
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
         self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
@@ -111,6 +116,8 @@ class SignInService(SignedInUsers):
         self._running: dict[bytes, asyncio.Future[bool]] = {}
         self._known_seconds = min(KNOWN_SECONDS, known_seconds)
         self._log = structlog.get_logger("gatepost")
+        self.kerberos: KerberosAcceptor | None = None
+        """Judges tickets; None: they are not accepted. Whoever puts another in its place closes this one."""
 
     @property
     def accepts_tokens(self) -> bool:
@@ -120,11 +127,17 @@ class SignInService(SignedInUsers):
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
         self._queue.close()
+        if self.kerberos is not None:
+            self.kerberos.close()
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def accepts_tickets(self, protocol: Protocol) -> bool:
+        """Whether Kerberos can be offered for this protocol."""
+        return self.kerberos is not None and self.kerberos.serves(protocol)
+
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         """The answer where it is known at once (the same name and password were right lately), else None."""
         known = self._names.get(name)
-        if known is None:
+        if known is None or not self.policy.answers_from_memory(name, protocol, client):
             return None
         digest = known.digest.copy()
         try:
@@ -136,7 +149,7 @@ class SignInService(SignedInUsers):
         age = self._remembered.age(proof, now)
         if age is None or age > _good_for(known.user) or now - known.since > self._known_seconds:
             return None
-        if protocol not in known.user.protocols:
+        if not self.policy.allows(known.user, protocol, client):
             return not_allowed(known.user)
         signed_in = known.signed_in
         return signed_in if signed_in.proof == proof else replace(signed_in, proof=proof)
@@ -157,17 +170,28 @@ class SignInService(SignedInUsers):
         """Judge a name and password. Never raises for what a client or the directory does.
 
         `client` is the client's own address (a balancer's PROXY header tells it): its checks are counted together.
+        Behind wrong passwords of the same address it waits for its turn, up to `Penalty.longest_wait_seconds`.
         """
-        known = self.password_now(name, password, protocol)
+        known = self.password_now(name, password, protocol, client)
         if known is not None:
             return known
-        tries = passwords.attempts(password)
-        if not tries:
-            return await self._refuse_after_work(client, b"\0", "no possible password")
+        canonical, fault = "", ""
         try:
             canonical = canonical_login_name(name, self._default_domain)
         except BadLoginName as error:
-            return await self._refuse_after_work(client, tries[0], f"no possible name: {error}", len(tries))
+            fault = str(error)
+        check = partial(self._password, name, canonical, fault, password, protocol, client)
+        return await self.policy.judge(name, canonical, password, protocol, client, check)
+
+    async def _password(
+        self, name: str, canonical: str, fault: str, password: str, protocol: Protocol, client: str
+    ) -> SignInResult:
+        """As `password`, when it is its turn. `fault`: why nobody can have this name."""
+        tries = passwords.attempts(password)
+        if not tries:
+            return await self._refuse_after_work(client, b"\0", "no possible password")
+        if fault:
+            return await self._refuse_after_work(client, tries[0], f"no possible name: {fault}", len(tries))
         for _ in range(MAX_ROUNDS):
             try:
                 user = await self._directory.ask(canonical)
@@ -175,12 +199,29 @@ class SignInService(SignedInUsers):
                 if await self._directory.ask(canonical) == user:
                     self._remember_name(name, result)
                     return result
-            except DirectoryUnavailable as fault:
-                return self._judge_by_memory(name, tries[0], protocol, fault)
+            except DirectoryUnavailable as away:
+                return self._judge_by_memory(name, tries[0], protocol, client, away)
         return SignInResult(Verdict.UNAVAILABLE, reason="the user keeps changing")
 
-    async def token(self, name: str, token: str, protocol: Protocol) -> SignInResult:
-        """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for."""
+    async def token(self, name: str, token: str, protocol: Protocol, client: str = "") -> SignInResult:
+        """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for.
+
+        A wrong one is not charged: nobody guesses tokens, and clients show expired ones.
+        """
+        result = await self._token(name, token, protocol, client)
+        self.policy.decided("(a token's)", protocol, client, result)
+        return result
+
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
+        """The user of a Kerberos ticket, by the rules for users, protocols and networks as well. Never raises."""
+        result = await super().user_of_ticket(name, protocol, client)
+        user = result.user
+        if result.verdict is Verdict.SIGNED_IN and user is not None and not self.policy.allows(user, protocol, client):
+            result = not_allowed(user)
+        self.policy.decided("(a ticket's)", protocol, client, result)
+        return result
+
+    async def _token(self, name: str, token: str, protocol: Protocol, client: str) -> SignInResult:
         if self._verifier is None:
             return SignInResult(WRONG, reason="tokens are not accepted")
         try:
@@ -200,7 +241,9 @@ class SignInService(SignedInUsers):
             return SignInResult(WRONG, reason="the token speaks for another user or none")
         if user.disabled:
             return SignInResult(WRONG, reason="disabled")
-        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
+        if not self.policy.allows(user, protocol, client):
+            return not_allowed(user)
+        return SignInResult(Verdict.SIGNED_IN, user)
 
     async def _judge(
         self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol, client: str
@@ -215,19 +258,19 @@ class SignInService(SignedInUsers):
         refused = await self._check(client, proof, user.password_hash, tries, user)
         if refused is not None:
             return refused
-        if protocol not in user.protocols:
+        if not self.policy.allows(user, protocol, client):
             return not_allowed(user)
         return SignInResult(Verdict.SIGNED_IN, user, proof=proof)
 
     def _judge_by_memory(
-        self, name: str, password: bytes, protocol: Protocol, fault: DirectoryUnavailable
+        self, name: str, password: bytes, protocol: Protocol, client: str, fault: DirectoryUnavailable
     ) -> SignInResult:
         """While the directory is down: whoever signed in before with this very name and password still does."""
         known = self._names.get(name)
         if known is not None:
             age = self._remembered.age(_with_password(known.digest, password), self._clock())
             if age is not None and age <= OUTAGE_SECONDS:
-                return known.signed_in if protocol in known.user.protocols else not_allowed(known.user)
+                return known.signed_in if self.policy.allows(known.user, protocol, client) else not_allowed(known.user)
         return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
 
     async def _refuse_after_work(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gatepost.directory import passwords
+from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.port import Directory, DirectoryUnavailable, NotAsked, SignInResult, User, Verdict
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
@@ -33,7 +34,11 @@ WRONG = Verdict.WRONG_CREDENTIALS
 class SignedInUsers:
     """The part of `SignInService` that needs no password. `clock`: seconds, monotonic."""
 
-    def __init__(self, directory: Directory, default_domain: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, directory: Directory, default_domain: str, clock: Callable[[], float], policy: SignInPolicy
+    ) -> None:
+        self.policy = policy
+        """Who may use which protocol from where, and what wrong passwords cost."""
         self._directory = directory
         self._default_domain = default_domain
         self._clock = clock
@@ -60,6 +65,15 @@ class SignedInUsers:
         except BadLoginName:
             return None
 
+    def is_name_of(self, written: str, user: User) -> bool:
+        """Whether an authorization identity is the user's own name; an empty one is."""
+        if not written:
+            return True
+        try:
+            return canonical_login_name(written, self._default_domain) == user.name
+        except BadLoginName:
+            return False
+
     def user_by_name(self, name: str, protocol: Protocol) -> SignInResult:
         """The user whom another front end has signed in as `name`, without a password (SPEC C11). Never raises.
 
@@ -79,6 +93,21 @@ class SignedInUsers:
             if len(self._vouched) >= REMEMBERED_USERS:
                 del self._vouched[next(iter(self._vouched))]
             self._vouched[name] = (user, self._clock())
+        # Where the client is, the other front end has judged by.
+        return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
+
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:  # noqa: ARG002
+        """The user `name` (canonical) whose ticket was found good; an alias will do. Never raises.
+
+        While the directory is down what it last said holds for `OUTAGE_SECONDS`.
+        """
+        await self.learn(name)
+        try:
+            user = self._last_known(name)
+        except DirectoryUnavailable as fault:
+            return unavailable(fault)
+        if user is None or user.disabled:
+            return SignInResult(WRONG, reason="unknown user" if user is None else "disabled")
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
 
     def user_of_session(self, name: str, key: bytes, generation: bytes, protocol: Protocol) -> SignInResult:
@@ -98,6 +127,7 @@ class SignedInUsers:
             return SignInResult(WRONG, reason="disabled" if user.disabled else "has no password")
         if not hmac.compare_digest(generation, passwords.generation(user.password_hash, key)):
             return SignInResult(WRONG, reason="the password was changed")
+        # Where the client is, whoever asks judges by for each request: `SignInPolicy.allows`.
         return SignInResult(Verdict.SIGNED_IN, user) if protocol in user.protocols else not_allowed(user)
 
     def _last_known(self, name: str) -> User | None:
@@ -127,7 +157,7 @@ class SignedInUsers:
 
 
 def not_allowed(user: User) -> SignInResult:
-    """Right, but not for this protocol."""
+    """Right, but not for this protocol, or not from there."""
     return SignInResult(Verdict.PROTOCOL_NOT_ALLOWED, user, "the user may not use this protocol")
 
 

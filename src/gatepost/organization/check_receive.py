@@ -94,6 +94,8 @@ def _check_authentication(connector: ReceiveConnector) -> Iterator[Finding]:
         if missing:
             message = f"basic-require-tls needs {' and '.join(missing)} beside it"
             yield error(here, who, message, f'add "{missing[0]}"')
+    if ReceiveAuthentication.KERBEROS in offered and ReceiveAuthentication.TLS not in offered:
+        yield error(here, who, "kerberos needs tls beside it: it is offered within TLS only", 'add "tls"')
     if ReceiveAuthentication.EXTERNALLY_SECURED in offered:
         if ReceiveAuthentication.TLS not in offered:
             yield error(here, who, "externally-secured needs tls beside it", 'add "tls"')

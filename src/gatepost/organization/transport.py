@@ -35,6 +35,8 @@ class ReceiveAuthentication(StrEnum):
     """AUTH PLAIN and LOGIN, against the directory."""
     BASIC_REQUIRE_TLS = "basic-require-tls"
     """The same, offered only within TLS."""
+    KERBEROS = "kerberos"
+    """AUTH GSSAPI, by Kerberos tickets (`[front_end.kerberos]`), offered only within TLS."""
     SERVERS = "servers"
     """The certificate of a server of the organization (mutual TLS)."""
     EXTERNALLY_SECURED = "externally-secured"

@@ -88,10 +88,11 @@ class HubService(Gatepost):
         folder.mkdir(parents=True, exist_ok=True)
         self.front_end = front_end
         self.organization = organization
-        [connector, *_] = organization["receive_connectors"].values()
-        address, _, port = connector["bindings"][0].rpartition(":")
+        name = front_end["server"]
+        own = (c for c in organization["receive_connectors"].values() if c["server"] == name)
+        address, _, port = next(own)["bindings"][0].rpartition(":")
         file = write_configuration(folder / "gatepost.toml", front_end, organization)
-        super().__init__(front_end["server"], folder, file, {"smtp": (address, int(port))})
+        super().__init__(name, folder, file, {"smtp": (address, int(port))})
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until the transport greets. One that was just killed may still have taken a connection, so more than one

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from zlib import crc32
 
+from gatepost.lab.servers.process import Address
 from gatepost.proving.sink import CHECK_FIELD
 
 REPLY_SECONDS = 60.0
@@ -16,6 +17,7 @@ REPLY_SECONDS = 60.0
 PAUSE_SECONDS = (0.05, 0.3)
 """Before a message is tried again."""
 LINE = b"0123456789abcdef" * 4 + b"\r\n"
+DOMAIN = "sink.example"
 LARGE_EVERY = 50
 """So often a message is large: a file of its own in the spool."""
 
@@ -40,10 +42,18 @@ def content(number: int, rng: random.Random) -> bytes:
 class Senders:
     """All clients. An identity is `NUMBER.ATTEMPT`: each attempt at a message has its own."""
 
-    def __init__(self, address: str, port: int, messages: int, sessions: int, seed: int) -> None:
-        self._address = address
-        self._port = port
-        self._numbers: Iterator[int] = iter(range(1, messages + 1))
+    def __init__(
+        self,
+        places: Sequence[Address],
+        numbers: Iterable[int],
+        sessions: int,
+        seed: int,
+        domains: Sequence[str] = (DOMAIN,),
+    ) -> None:
+        """A message for each number, at any of `places`, to a recipient in any of `domains`."""
+        self._places = places
+        self._domains = domains
+        self._numbers: Iterator[int] = iter(numbers)
         self._sessions = sessions
         self._seed = seed
         self.acknowledged: set[str] = set()
@@ -77,8 +87,8 @@ class Senders:
                 identity = f"{number}.{attempt}"
                 try:
                     if session is None:
-                        session = await self._connect()
-                    await self._send(session, identity, message)
+                        session = await self._connect(rng.choice(self._places))
+                    await self._send(session, f"{identity}@{rng.choice(self._domains)}", message)
                 except (OSError, EOFError, TimeoutError):
                     self.broken += 1
                 except Refused as refusal:
@@ -95,9 +105,9 @@ class Senders:
         if session is not None:
             session[1].transport.abort()
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, place: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(REPLY_SECONDS):
-            session = await asyncio.open_connection(self._address, self._port)
+            session = await asyncio.open_connection(*place)
         try:
             await _expect(session[0], b"220")
             session[1].write(b"EHLO proving.contoso.com\r\n")
@@ -108,10 +118,11 @@ class Senders:
         return session
 
     async def _send(
-        self, session: tuple[asyncio.StreamReader, asyncio.StreamWriter], identity: str, message: bytes
+        self, session: tuple[asyncio.StreamReader, asyncio.StreamWriter], recipient: str, message: bytes
     ) -> None:
         reader, writer = session
-        writer.write(b"MAIL FROM:<>\r\nRCPT TO:<%s@sink.example>\r\nDATA\r\n" % identity.encode())
+        identity = recipient.partition("@")[0]
+        writer.write(b"MAIL FROM:<>\r\nRCPT TO:<%s>\r\nDATA\r\n" % recipient.encode())
         await _expect(reader, b"250")
         await _expect(reader, b"250")
         await _expect(reader, b"354")

@@ -1,8 +1,8 @@
 """A mail server that writes down what it takes, and gives trouble.
 
 `python -P -m gatepost.proving.sink ADDRESS PORT FILE [calm]`. A message is a line of FILE before it is answered: its
-identity, which is the local part of its recipient, whether its content is as it was sent, and its Message-ID. The line
-survives a kill -9 of this process. The reply to a message names who has sent it, by the name at EHLO.
+identity, which is the local part of its recipient, whether its content is as it was sent, its Message-ID, and who has
+sent it, by the name at EHLO. The line survives a kill -9 of this process. The reply names who has sent it, too.
 SIGUSR1: it takes nothing for a moment.
 """
 
@@ -52,7 +52,7 @@ def whole_messages(taken: str) -> dict[str, Counter[str]]:
     """By the local part of the recipient: how often each Message-ID was taken as it was sent. `taken`: the file."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for line in taken.splitlines():
-        recipient, whole, identity = line.split()
+        recipient, whole, identity, *_ = line.split()
         found[recipient][identity] += whole == "1"
     return found
 
@@ -70,9 +70,10 @@ class Sink:
         """Whether this is a moment for that trouble."""
         return self._rng.random() < self._trouble.get(kind, 0.0)
 
-    def take(self, identity: str, content: bytes) -> None:
+    def take(self, identity: str, content: bytes, client: str) -> None:
         """Write a message down."""
-        os.write(self._descriptor, f"{identity} {int(is_whole(content))} {message_id(content)}\n".encode())
+        line = f"{identity} {int(is_whole(content))} {message_id(content)} {client}\n"
+        os.write(self._descriptor, line.encode())
 
 
 class Session(asyncio.Protocol):
@@ -115,7 +116,7 @@ class Session(asyncio.Protocol):
         reply = b"250 2.0.0 Ok"
         match verb:
             case b"EHLO":
-                self._client = line[5:].strip() or b"nobody"
+                self._client = b"".join(line[5:].split()) or b"nobody"
                 reply = b"250-sink\r\n250-PIPELINING\r\n250-ENHANCEDSTATUSCODES\r\n250 8BITMIME"
             case b"MAIL":
                 self._identity = ""
@@ -153,7 +154,7 @@ class Session(asyncio.Protocol):
         if self._sink.troubled("end"):
             self._transport.write(b"451 4.3.0 Later\r\n")
             return True
-        self._sink.take(self._identity, content)
+        self._sink.take(self._identity, content, self._client.decode("ascii", "replace"))
         if self._sink.troubled("silent"):
             self._transport.abort()
         else:

@@ -99,7 +99,7 @@ async def _prove(
 ) -> dict[str, Any]:
     messages, kills, sessions, seed, port = size
     before = machine.load()
-    senders = Senders(HUB, port, messages, sessions, seed)
+    senders = Senders([(HUB, port)], range(1, messages + 1), sessions, seed)
     stage = Stage(hub, sink, senders, disk, random.Random(seed))  # noqa: S311 - no secret
     began = time.monotonic()
     makers = [

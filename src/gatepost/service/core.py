@@ -17,7 +17,8 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory
+from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
+from gatepost.directory.policy.open import open_policy
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
 from gatepost.sharedstate.port import SharedState
@@ -91,19 +92,23 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
 
         verifier = JwtVerifier(front_end.token, domain)
+    shared_state = SqliteSharedState(front_end.shared_state, loop)
+    shared_state.start()
+    remembered = Remembered.inherited(os.environ)
+    policy = open_policy(front_end.policy, shared_state.ledger, remembered.key, shared_state.session_counts)
     sign_in = SignInService(
         directory,
         domain,
         waiting_limit=front_end.limits.password_checks,
         per_address=front_end.limits.password_checks_per_address,
         token_verifier=verifier,
-        remembered=Remembered.inherited(os.environ),
+        remembered=remembered,
+        policy=policy,
         known_seconds=directory.known_seconds,
     )
+    sign_in.kerberos = open_kerberos(front_end)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
-    shared_state = SqliteSharedState(front_end.shared_state, loop)
-    shared_state.start()
     closers = (sign_in, registry, directory, shared_state)
 
     def stores_fault() -> str:
@@ -138,15 +143,19 @@ class WiredFrontDoor(FrontDoor):
         closers: tuple[_Closing, ...],
     ) -> None:
         super().__init__(configuration, loop, sign_in, router, log, shared_state, stores_fault)
+        self._sign_in = sign_in
         self._closers = closers
 
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
+        renew_kerberos(self._sign_in, configuration.front_end)
         super().reload(configuration)
+        self._sign_in.policy.set_settings(configuration.front_end.policy)
         self._router.set_configuration(configuration)
 
     async def drain(self, seconds: float) -> None:
         """As `FrontDoor.drain`; then lets go of the stores."""
         await super().drain(seconds)
+        await self._sign_in.policy.close()
         for closer in self._closers:
             closer.close()

@@ -22,6 +22,7 @@ import uvloop
 from gatepost.access import tasks
 from gatepost.activemanager.open import load_engine
 from gatepost.directory.open import load_directories
+from gatepost.directory.policy.open import load_policy
 from gatepost.service import logs, privileges
 from gatepost.service.child import Beginning, FaultLog, receive_start, run_child, take_log
 from gatepost.service.control import (
@@ -147,6 +148,7 @@ def _bootstrap(control: socket.socket) -> None:
     beginning = receive_start(control)
     load_engine(beginning.configuration.front_end)
     load_directories(beginning.configuration.front_end)
+    load_policy(beginning.configuration.front_end.policy)
     privileges.no_new_privileges()
     if beginning.start.user:
         privileges.become(privileges.account(beginning.start.user))

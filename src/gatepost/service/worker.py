@@ -21,6 +21,7 @@ import uvloop
 from gatepost.access import tasks
 from gatepost.activemanager.open import load_engine
 from gatepost.directory.open import load_directories
+from gatepost.directory.policy.open import load_policy
 from gatepost.service import logs, privileges
 from gatepost.service.child import Beginning, FaultLog, receive_start, run_child, take_log
 from gatepost.service.control import (
@@ -170,6 +171,7 @@ def _bootstrap(control: socket.socket, core: str) -> None:
         importlib.import_module("gatepost.directory.tokens")
     load_engine(configuration.front_end)
     load_directories(configuration.front_end)
+    load_policy(configuration.front_end.policy)
     privileges.no_new_privileges()
     if start.user:
         privileges.become(privileges.account(start.user))

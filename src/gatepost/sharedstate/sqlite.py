@@ -12,6 +12,8 @@ import structlog
 
 from gatepost.balancing.choice import rendezvous
 from gatepost.sharedstate import tables
+from gatepost.sharedstate.penalties import SqliteLedger
+from gatepost.sharedstate.session_counts import SqliteSessionCounts
 from gatepost.sharedstate.tables import SCHEMA, digest
 from gatepost.sharedstate.writer import Writer
 from gatepost.store.sqlite import Store, StoreUnavailable, close_after_writing, faults_of, open_for_writing
@@ -54,6 +56,9 @@ class SqliteSharedState:
             self._store, loop, changed=self._changed, failed=self._failed, recovered=self._recovered, interval=interval
         )
         self._writer = Writer(path, loop, faulty=self._not_written, mended=self._written_again)
+        self.ledger = SqliteLedger(self._writer)
+        """The accounts of wrong passwords."""
+        self.session_counts = SqliteSessionCounts(self._writer, loop, clock)
         self._devices: dict[bytes, _Device] = {}
         self._sign_outs: dict[bytes, float] = {}
         self._unsaved: dict[bytes, float] = {}
@@ -74,6 +79,7 @@ class SqliteSharedState:
         self._watch.stop()
         if self._retry is not None:
             self._retry.cancel()
+        self.session_counts.close()
         self._writer.close()
         self._store.close()
 

@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import apsw
 
+from gatepost.directory.policy.penalty import FAMILIAR_SECONDS
 from gatepost.store.sqlite import Schema
 
 KEEP_DEVICE_SECONDS = 60 * 86400.0
@@ -15,6 +16,10 @@ MAX_DEVICES = 1_000_000
 """Devices remembered, about 100 octets each; over it those not seen for longest go."""
 MAX_SIGN_OUTS = 200_000
 """Sign-outs remembered, in every worker's memory; over it those that expire first go."""
+MAX_PENALTIES = 200_000
+"""Accounts of wrong passwords, some hundred octets each; over it those that are forgotten first go."""
+MAX_FAMILIAR = 2_000_000
+"""Addresses that users have signed in from, about 30 octets each; over it those not seen for longest go."""
 TIDY_CHANGES = 1000
 """Changes between two times that a process looks for what has aged out."""
 
@@ -44,6 +49,29 @@ SCHEMA = Schema(
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX sign_outs_by_end ON sign_outs (until);
         CREATE INDEX sign_outs_by_revision ON sign_outs (revision);
+        """,
+        """
+        CREATE TABLE penalties (
+            key BLOB PRIMARY KEY,
+            state BLOB NOT NULL,
+            until INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX penalties_by_end ON penalties (until);
+        CREATE TABLE familiar (
+            key BLOB PRIMARY KEY,
+            used INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX familiar_by_use ON familiar (used);
+        CREATE TABLE workers (
+            worker BLOB PRIMARY KEY,
+            seen INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE held (
+            key BLOB NOT NULL,
+            worker BLOB NOT NULL,
+            n INTEGER NOT NULL,
+            PRIMARY KEY (key, worker)
+        ) STRICT, WITHOUT ROWID;
         """,
     ),
 )
@@ -114,9 +142,13 @@ def tidy(now: float) -> Change:
     def change(connection: apsw.Connection, _revision: int) -> str | None:
         connection.execute("DELETE FROM devices WHERE used < ?", (int(now - KEEP_DEVICE_SECONDS),))
         connection.execute("DELETE FROM sign_outs WHERE until < ?", (int(now),))
+        connection.execute("DELETE FROM penalties WHERE until < ?", (int(now),))
+        connection.execute("DELETE FROM familiar WHERE used < ?", (int(now - FAMILIAR_SECONDS),))
         for table, key, age, limit in (
             ("devices", "key", "used", MAX_DEVICES),
             ("sign_outs", "session", "until", MAX_SIGN_OUTS),
+            ("penalties", "key", "until", MAX_PENALTIES),
+            ("familiar", "key", "used", MAX_FAMILIAR),
         ):
             rows = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - two words of ours
             too_many = int(rows[0]) - limit if rows is not None else 0

@@ -22,6 +22,7 @@ AUTHENTICATION = {
     "Tls": "tls",
     "BasicAuth": "basic",
     "BasicAuthRequireTLS": "basic-require-tls",
+    "Integrated": "kerberos",
     "ExchangeServer": "servers",
     "ExternalAuthoritative": "externally-secured",
 }

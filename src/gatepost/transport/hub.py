@@ -24,9 +24,8 @@ from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory
+from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
 from gatepost.directory.port import OwnedDirectory
-from gatepost.directory.sign_in import SignInService
 from gatepost.organization.transport import binding_name
 from gatepost.routing.mail.router import MailRouter
 from gatepost.transport.categorizer import SUBMISSION, Categorizer
@@ -64,6 +63,7 @@ from gatepost.transport.shadow.channels import ShadowChannels
 from gatepost.transport.shadow.listing import SHADOW_VERBS
 from gatepost.transport.shadow.redelivery import SAFETY_NET_VERBS
 from gatepost.transport.shadow.service import ShadowService
+from gatepost.transport.sign_in import HubSignIn
 from gatepost.transport.spool.spool import DiskSpool
 from gatepost.wire.shadow_words import ShadowHub, ShadowOffer
 
@@ -117,19 +117,13 @@ class Hub:
         self._log = log
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        front_end, server = configuration.front_end, configuration.server
-        settings = server.transport
-        self._sign_in = SignInService(
-            directory,
-            configuration.organization.default_domain,
-            waiting_limit=front_end.limits.password_checks,
-            per_address=front_end.limits.password_checks_per_address,
-            known_seconds=directory.known_seconds,
-        )
+        server, settings = configuration.server, configuration.server.transport
+        self._sign_in = HubSignIn(configuration, directory, self._loop)
+        self._sign_in.kerberos = open_kerberos(configuration.front_end)
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
-        router = MailRouter(configuration.organization, front_end.server)
+        router = MailRouter(configuration.organization, server.name)
         self._categorizer = Categorizer(self.queues, self._recipients, router, settings, clock, log)
         self._reporting = Reporting(spool, self._categorizer, Reporter(server.fqdn), clock, log)
         self._settler = Settler(spool, self._reporting, settings, clock, log)
@@ -239,6 +233,7 @@ class Hub:
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Raises when it cannot."""
+        renew_kerberos(self._sign_in, configuration.front_end)
         router = MailRouter(configuration.organization, configuration.front_end.server)
         self._configuration = configuration
         settings = configuration.server.transport
@@ -268,7 +263,7 @@ class Hub:
         await self._resolver.close()
         if self._checks is not None:
             await self._checks.close()
-        self._sign_in.close()
+        await self._sign_in.end()
         self._registry.close()
         self._directory.close()
         await self._directory.wait_closed()
@@ -322,6 +317,7 @@ class Hub:
         configuration = self._configuration
         server, expiration = configuration.server, configuration.server.transport.message_expiration
         organization = self._recipients.organization = configuration.organization
+        self._sign_in.policy.set_settings(configuration.front_end.policy)
         self.intake.configure(intake_settings(configuration))
         self._senders.configure(connectors_of(configuration), organization.default_domain)
         self._reporting.reporter = Reporter(server.fqdn, organization.postmaster, lifetime=expiration)

@@ -31,7 +31,7 @@ class Credentials:
     """What a client signed in with. `authorization_id` is empty when it is the authentication identity itself."""
 
     mechanism: str
-    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2` or `OAUTHBEARER`."""
+    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2`, `OAUTHBEARER` or `GSSAPI`."""
     authentication_id: str
     authorization_id: str = ""
     password: str = field(default="", repr=False)
@@ -46,13 +46,24 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True)
+class GssToken:
+    """Judge this token of SASL GSSAPI (RFC 4752). The machine is parked until `challenge`, `signed_in` or `refuse`.
+
+    `first`: an exchange begins; one that was under way is over, since the client gave it up.
+    """
+
+    token: bytes = field(repr=False)
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End the connection after everything sent so far. `reason` is for the log, in a few words."""
 
     reason: str
 
 
-FrontEvent = Send | StartTls | SignIn | Close
+FrontEvent = Send | StartTls | SignIn | GssToken | Close
 
 
 class Refusal(Enum):

@@ -17,5 +17,19 @@ class FrontState(Enum):
     CLOSED = auto()
 
 
+class ImapState(Enum):
+    """The same for IMAP."""
+
+    COMMAND = auto()
+    SASL = auto()
+    DISMISSED = auto()
+    """A bearer token was refused by a challenge; the client owes one line before its tagged answer."""
+    PARKED = auto()
+    TLS = auto()
+    SIGNED_IN = auto()
+    """What comes is only kept, for `rest`."""
+    CLOSED = auto()
+
+
 READING = (FrontState.COMMAND, FrontState.SASL, FrontState.BEARER_ERROR)
 """States in which the client's lines are read."""

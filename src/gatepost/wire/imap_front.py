@@ -14,17 +14,18 @@ came, so it can smuggle nothing. NUL and a lone CR are refused.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import ClassVar
 
 from gatepost.wire import sasl
-from gatepost.wire.events import Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import Close, Credentials, FrontEvent, GssToken, Refusal, Send, SignIn, StartTls
+from gatepost.wire.front_state import ImapState as _State
 from gatepost.wire.imap_command import Command, CommandReader, Fault, LiteralWanted
 from gatepost.wire.imap_id import proxy_ttl
 from gatepost.wire.imap_plain_login import plain_login
-from gatepost.wire.imap_sasl import BEARER, PASSWORD, SaslExchange
+from gatepost.wire.imap_sasl import BEARER, KERBEROS, PASSWORD, SaslExchange
 from gatepost.wire.imap_syntax import (
     Arguments,
     BadSyntax,
@@ -44,23 +45,12 @@ Clients need under ten."""
 _HTTP = re.compile(rb"[A-Z]+ \S+ HTTP/[0-9.]+\Z")
 
 
-class _State(Enum):
-    COMMAND = auto()
-    SASL = auto()
-    DISMISSED = auto()
-    """A bearer token was refused by a challenge; the client owes one line before its tagged answer."""
-    PARKED = auto()
-    TLS = auto()
-    SIGNED_IN = auto()
-    """What comes is only kept, for `rest`."""
-    CLOSED = auto()
-
-
 class ImapFront:
     """The dialogue with one client. `tls`: the connection is encrypted already; `starttls`: it can be made so.
 
-    `clear_passwords` allows sign-ins without TLS, `bearer` offers XOAUTH2 and OAUTHBEARER. After `bad_commands`
-    commands that are not understood, or `sign_in_attempts` sign-ins refused as wrong or busy, the connection is ended.
+    `clear_passwords` allows sign-ins without TLS, `bearer` offers XOAUTH2 and OAUTHBEARER, `kerberos` GSSAPI. After
+    `bad_commands` commands that are not understood, or `sign_in_attempts` sign-ins refused as wrong or busy, the
+    connection is ended.
     """
 
     def __init__(
@@ -70,6 +60,7 @@ class ImapFront:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        kerberos: bool = False,
         banner: bytes = b"Gatepost ready",
         bad_commands: int,
         sign_in_attempts: int,
@@ -77,7 +68,7 @@ class ImapFront:
         self._tls = tls
         self._starttls = starttls
         self._clear_passwords = clear_passwords
-        self._bearer = bearer
+        self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
         self._banner = banner
         self._max_bad = bad_commands
         self._max_attempts = sign_in_attempts
@@ -157,6 +148,13 @@ class ImapFront:
         self._say_refused(refusal, text, server)
         return self._run()
 
+    def challenge(self, token: bytes) -> list[FrontEvent]:
+        """The next token of the exchange that waits; the client answers it."""
+        assert self._state is _State.PARKED, "no sign-in is waiting"
+        self._say(b"+ %s\r\n" % base64.b64encode(token))
+        self._state = _State.SASL
+        return self._run()
+
     def bye(self, text: str) -> bytes:
         """The last line of a connection that the server ends: time-outs, shut-down."""
         self._state = _State.CLOSED
@@ -175,10 +173,7 @@ class ImapFront:
             words += b" STARTTLS"
         if not self._passwords_allowed():
             return words + b" LOGINDISABLED"
-        return words + b"".join([b" AUTH=" + m for m in self._mechanisms()])
-
-    def _mechanisms(self) -> tuple[bytes, ...]:
-        return PASSWORD + BEARER if self._bearer else PASSWORD
+        return words + b"".join([b" AUTH=" + m for m in self._mechanisms])
 
     def _passwords_allowed(self) -> bool:
         return self._tls or self._clear_passwords
@@ -302,18 +297,18 @@ class ImapFront:
         arguments.end()
         if not self._passwords_allowed():
             self._privacy_required()
-        elif mechanism not in self._mechanisms():
+        elif mechanism not in self._mechanisms:
             self._answer(b"NO", b"Unsupported mechanism")
         else:
             self._exchange = SaslExchange(mechanism)
             self._go_on(self._exchange.start(initial))
 
     def _read_response(self) -> bool:
-        line = self._lines.line(sasl.MAX_INITIAL_RESPONSE)
+        assert self._exchange is not None
+        line = self._lines.line(self._exchange.max_response)
         if line is None:
             return False
         self._state = _State.COMMAND
-        assert self._exchange is not None
         try:
             if line == b"*":
                 raise sasl.BadSaslMessage("Authentication aborted")  # noqa: TRY301
@@ -322,10 +317,14 @@ class ImapFront:
             self._bad_command(str(error).encode())
         return True
 
-    def _go_on(self, outcome: bytes | Credentials) -> None:
+    def _go_on(self, outcome: bytes | Credentials | GssToken) -> None:
         """Ask the client for its next response, or have its credentials checked."""
         if isinstance(outcome, Credentials):
             self._park(outcome)
+        elif isinstance(outcome, GssToken):
+            self._credentials = Credentials("GSSAPI", "")
+            self._state = _State.PARKED
+            self._events.append(outcome)
         else:
             self._say(b"+ %s\r\n" % outcome)
             self._state = _State.SASL

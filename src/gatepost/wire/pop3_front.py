@@ -20,7 +20,7 @@ from gatepost.wire import sasl
 from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
 from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
-from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage
+from gatepost.wire.sasl import MAX_GSS_RESPONSE, MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
 
 MAX_AUTH_LINE = MAX_INITIAL_RESPONSE + 64
 """Octets of a SASL response, or of `AUTH`, mechanism and initial response in one line (field cases 53, 54)."""
@@ -52,9 +52,9 @@ class Pop3Front:
     """A POP3 server as far as the sign-in.
 
     `tls`: the connection is protected already; `starttls`: STLS is offered; `clear_passwords`: credentials are taken
-    without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `bad_commands` and `sign_in_attempts` end the
-    connection. `utf8`: every mailbox server understands UTF8 (RFC 6856). A client can only ask for it before the
-    sign-in, when the server is not known yet; so it is offered only on the operator's word.
+    without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `kerberos`: GSSAPI; `bad_commands` and
+    `sign_in_attempts` end the connection. `utf8`: every mailbox server understands UTF8 (RFC 6856). A client can only
+    ask for it before the sign-in, when the server is not known yet; so it is offered only on the operator's word.
     `server_capabilities`: what every mailbox server behind this front end offers.
     """
 
@@ -68,6 +68,7 @@ class Pop3Front:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        kerberos: bool = False,
         banner: bytes = b"Gatepost ready",
         bad_commands: int,
         sign_in_attempts: int,
@@ -79,7 +80,8 @@ class Pop3Front:
         self._tls = tls
         self._starttls = starttls
         self._clear_passwords = clear_passwords
-        self._mechanisms = (b"PLAIN", b"LOGIN", *((b"XOAUTH2", b"OAUTHBEARER") if bearer else ()))
+        tokens = (b"XOAUTH2", b"OAUTHBEARER") if bearer else ()
+        self._mechanisms = (b"PLAIN", b"LOGIN", *tokens, *((b"GSSAPI",) if kerberos else ()))
         self._banner = banner
         self._bad_commands = bad_commands
         self._sign_in_attempts = sign_in_attempts
@@ -96,6 +98,7 @@ class Pop3Front:
         self._mechanism = ""
         self._login_name: str | None = None
         self._answer_after_error = b""
+        self._gss: GssDialogue | None = None
 
     @property
     def buffered(self) -> int:
@@ -154,6 +157,12 @@ class Pop3Front:
                 events = self._counted(answer)
         return events + self._advance()
 
+    def challenge(self, token: bytes) -> list[FrontEvent]:
+        """The next token of the exchange that waits; the client answers it."""
+        assert self._state is FrontState.PARKED, "no sign-in waits"
+        self._state = FrontState.SASL
+        return [Send(b"+ " + base64.b64encode(token) + CRLF), *self._advance()]
+
     def bye(self, text: str) -> bytes:
         """The line that ends the connection from our side: a time-out, a shutdown. Nothing is read after it."""
         self._close()
@@ -165,9 +174,11 @@ class Pop3Front:
         events: list[FrontEvent] = []
         while self._state in READING:
             # Known from the first bytes on, so no split of the input makes a difference.
-            is_auth = self._state is not FrontState.COMMAND or self._lines.starts_with(b"AUTH ")
+            limit = MAX_AUTH_LINE if self._lines.starts_with(b"AUTH ") else MAX_LINE
+            if self._state is not FrontState.COMMAND:
+                limit = MAX_AUTH_LINE if self._gss is None else MAX_GSS_RESPONSE
             try:
-                line = self._lines.take(MAX_AUTH_LINE if is_auth else MAX_LINE)
+                line = self._lines.take(limit)
             except LineTooLong:
                 return events + self._end(b"Line too long.", "line too long")
             if line is None:
@@ -216,6 +227,7 @@ class Pop3Front:
     def _park(self, credentials: Credentials) -> list[FrontEvent]:
         self._state = FrontState.PARKED
         self._mechanism = credentials.mechanism
+        self._gss = None
         self._user = self._login_name = None
         return [SignIn(credentials)]
 
@@ -278,6 +290,7 @@ class Pop3Front:
         if word.upper() not in self._mechanisms:
             return self._bad_command(b"Unknown mechanism.")
         self._mechanism = word.upper().decode()
+        self._gss = GssDialogue() if self._mechanism == "GSSAPI" else None
         self._user = self._login_name = None
         self._state = FrontState.SASL
         if initial_response:
@@ -288,6 +301,10 @@ class Pop3Front:
         if line == b"*":
             return self._bad_command(b"Authentication cancelled.")
         try:
+            if self._gss is not None:
+                token = self._gss.respond(line)
+                self._state = FrontState.PARKED
+                return [token]
             credentials = self._credentials(sasl.decode_base64(line))
         except BadSaslMessage as error:
             return self._bad_command(b"Bad response: " + str(error).encode())

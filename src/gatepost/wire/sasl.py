@@ -1,4 +1,4 @@
-"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2 and OAUTHBEARER. Strict, bounded, byte-exact.
+"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER, GSSAPI. Strict, bounded, byte-exact.
 
 Bytes of names and passwords are UTF-8 (RFC 4616); anything else, and NUL, CR or LF inside, is `BadSaslMessage`
 (field case 60). Names are not changed here: `organization.names` brings them to one form.
@@ -10,26 +10,46 @@ import base64
 import binascii
 import json
 
-from gatepost.wire.events import Credentials
+from gatepost.wire.events import Credentials, GssToken
 
 MAX_INITIAL_RESPONSE = 20480
 """Base64 characters of one response: tokens of 12288 bytes and what is around them must fit (field case 53)."""
+
+MAX_GSS_RESPONSE = 87384
+"""Base64 characters of a response of GSSAPI: tokens of 65536 octets, with the groups of the largest users."""
 
 
 class BadSaslMessage(ValueError):
     """The client's message does not fit its mechanism. Shown as a syntax error, not as a wrong password."""
 
 
-def decode_base64(data: bytes) -> bytes:
+def decode_base64(data: bytes, limit: int = MAX_INITIAL_RESPONSE) -> bytes:
     """Strict base64; `=` alone is the empty string (RFC 4954 section 4). Raises `BadSaslMessage`."""
     if data == b"=":
         return b""
-    if len(data) > MAX_INITIAL_RESPONSE:
+    if len(data) > limit:
         raise BadSaslMessage("response too long")
     try:
         return base64.b64decode(data, validate=True)
     except binascii.Error as error:
         raise BadSaslMessage("not base64") from error
+
+
+class GssDialogue:
+    """The client's responses of one exchange of GSSAPI, whose tokens others judge."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first = True
+
+    def respond(self, line: bytes) -> GssToken:
+        """One response in base64, which is not `*`. Raises `BadSaslMessage`."""
+        token = decode_base64(line, MAX_GSS_RESPONSE)
+        first, self._first = self._first, False
+        if first and not token:
+            raise BadSaslMessage("an empty token")
+        return GssToken(token, first)
 
 
 def text(data: bytes) -> str:

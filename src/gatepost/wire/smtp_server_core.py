@@ -10,7 +10,7 @@ from gatepost.wire.events import Close, Send
 from gatepost.wire.shadow_words import ShadowOffer
 from gatepost.wire.smtp_server_content import Content
 from gatepost.wire.smtp_server_events import ClientClaim, Judge, ServerEvent, Wait
-from gatepost.wire.smtp_server_rights import rights_of, takes_passwords
+from gatepost.wire.smtp_server_rights import mechanisms, rights_of
 
 MAX_IDLE_COMMANDS = 100
 """Commands without a message in between that cost a client nothing: NOOP, RSET, VRFY, those out of order. The
@@ -41,6 +41,7 @@ class SmtpServerCore:
         tls: bool = False,
         starttls: bool = False,
         sign_in: bool = False,
+        kerberos: bool = False,
         xclient: bool = False,
         server: str = "",
         partner: bool = False,
@@ -52,6 +53,7 @@ class SmtpServerCore:
         self._judge = judge
         self._starttls = starttls
         self._can_sign_in = sign_in
+        self._kerberos = kerberos
         self._xclient = xclient
         self._shadow = shadow
         self._state = State.GREETING
@@ -115,7 +117,11 @@ class SmtpServerCore:
         """Something is known of the client that was not before."""
         connector = self._connector
         self._rights = rights_of(connector, user=bool(self.user), server=bool(self.server), partner=self.partner)
-        self._sign_in_offered = self._can_sign_in and not self.user and takes_passwords(connector, tls=self.tls)
+        self._mechanisms = () if self.user else self._possible(tls=self.tls)
+
+    def _possible(self, *, tls: bool) -> tuple[str, ...]:
+        """Mechanisms of AUTH, within TLS or without."""
+        return mechanisms(self._connector, tls=tls, kerberos=self._kerberos) if self._can_sign_in else ()
 
     def _reset(self) -> None:
         self._in_message = self._utf8 = self._chunks_failed = False

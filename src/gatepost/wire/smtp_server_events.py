@@ -1,7 +1,8 @@
 """What the server's side of SMTP says to who drives it, and whom it asks.
 
-Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `Close`) and these. After `Store`, `SignIn`,
-`StartTls`, `Wait`, `LookUp`, `Impersonate` and `OpenChannel` the session is parked: what comes in is only kept.
+Events are those of the sign-in machines (`Send`, `StartTls`, `SignIn`, `GssToken`, `Close`) and these. After `Store`,
+`SignIn`, `GssToken`, `StartTls`, `Wait`, `LookUp`, `Impersonate` and `OpenChannel` the session is parked: what comes in
+is only kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gatepost.wire.events import Close, Send, SignIn, StartTls
+from gatepost.wire.events import Close, GssToken, Send, SignIn, StartTls
 from gatepost.wire.shadow_words import ShadowHub
 from gatepost.wire.smtp_command import MailCommand, RcptCommand
 from gatepost.wire.smtp_reply import Reply
@@ -78,7 +79,7 @@ class OpenChannel:
     rest: bytes = b""
 
 
-ServerEvent = Send | StartTls | SignIn | Close | Store | Wait | LookUp | Impersonate | OpenChannel
+ServerEvent = Send | StartTls | SignIn | GssToken | Close | Store | Wait | LookUp | Impersonate | OpenChannel
 
 
 class Judge(Protocol):

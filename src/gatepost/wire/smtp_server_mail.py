@@ -10,7 +10,6 @@ from gatepost.wire.smtp_command import BadCommand, MailCommand, RcptCommand, par
 from gatepost.wire.smtp_server_content import ChunkContent, Content, DataContent
 from gatepost.wire.smtp_server_core import SmtpServerCore, State
 from gatepost.wire.smtp_server_events import Asking, LookUp, Store
-from gatepost.wire.smtp_server_rights import takes_passwords
 
 MAX_CHUNK_DIGITS = 20
 MAX_SWALLOWED = 16 * 1024 * 1024
@@ -35,7 +34,7 @@ class SmtpServerMail(SmtpServerCore):
         elif self._in_message:
             self._error(replies.NESTED_MAIL)
         elif not self._rights.submit:
-            possible = self._can_sign_in and takes_passwords(self._connector, tls=self.tls or self._starttls)
+            possible = self._possible(tls=self.tls or self._starttls)
             self._slow(replies.SIGN_IN_REQUIRED if possible else replies.NO_PERMISSION)
         else:
             self._begin(argument)

@@ -71,17 +71,17 @@ def extensions(
     host: str,
     *,
     starttls: bool,
-    sign_in: bool,
+    sign_in: tuple[str, ...],
     tls: bool,
     xclient: bool,
     shadow: ShadowHub | None,
 ) -> bytes:
-    """The answer to EHLO."""
+    """The answer to EHLO. `sign_in`: the mechanisms of AUTH."""
     lines = [f"{host} Hello", f"SIZE {connector.max_message_size}", "PIPELINING", "DSN", "ENHANCEDSTATUSCODES"]
     if starttls:
         lines.append("STARTTLS")
     if sign_in:
-        lines.append("AUTH PLAIN LOGIN")
+        lines.append(f"AUTH {' '.join(sign_in)}")
     lines += ["8BITMIME", "CHUNKING", "SMTPUTF8", f"LIMITS RCPTMAX={connector.max_recipients}"]
     if tls:
         lines.append("REQUIRETLS")

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, ReceiveConnector
 
+MECHANISMS = ("PLAIN", "LOGIN")
+KERBEROS = ("GSSAPI",)
+
 
 @dataclass(frozen=True, slots=True)
 class Rights:
@@ -35,8 +38,17 @@ def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner:
     return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups, certified)
 
 
+def mechanisms(connector: ReceiveConnector, *, tls: bool, kerberos: bool) -> tuple[str, ...]:
+    """What AUTH offers, within TLS or without; `kerberos`: tickets can be judged."""
+    found: tuple[str, ...] = MECHANISMS if takes_passwords(connector, tls=tls) else ()
+    tickets = ReceiveAuthentication.KERBEROS in connector.authentication
+    if tls and kerberos and tickets and PermissionGroup.USERS in connector.permission_groups:
+        found += KERBEROS
+    return found
+
+
 def takes_passwords(connector: ReceiveConnector, *, tls: bool) -> bool:
-    """Whether AUTH is offered, within TLS or without."""
+    """Whether AUTH PLAIN and LOGIN are offered, within TLS or without."""
     how = connector.authentication
     if PermissionGroup.USERS not in connector.permission_groups:
         return False

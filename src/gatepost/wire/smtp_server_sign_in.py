@@ -1,14 +1,15 @@
-"""AUTH as a server leads it: PLAIN and LOGIN (RFC 4954, 4616)."""
+"""AUTH as a server leads it: PLAIN, LOGIN and GSSAPI (RFC 4954, 4616, 4752)."""
 
 from __future__ import annotations
 
+import base64
+
 from gatepost.wire import sasl
-from gatepost.wire.events import Credentials
+from gatepost.wire.events import Credentials, GssToken
 from gatepost.wire.sasl import BadSaslMessage
+from gatepost.wire.smtp_server_rights import KERBEROS
 
-__all__ = ["MECHANISMS", "BadSaslMessage", "SaslDialogue"]
-
-MECHANISMS = frozenset({"PLAIN", "LOGIN"})
+__all__ = ["BadSaslMessage", "SaslDialogue"]
 
 _ASK = b"334 \r\n"
 _USER = b"334 VXNlcm5hbWU6\r\n"
@@ -22,15 +23,29 @@ class SaslDialogue:
     def __init__(self, mechanism: str) -> None:
         self._mechanism = mechanism
         self._user: str | None = None
+        self._gss = sasl.GssDialogue() if mechanism in KERBEROS else None
         self.challenge = _USER if mechanism == "LOGIN" else _ASK
 
-    def respond(self, line: bytes) -> Credentials | None:
+    @property
+    def max_response(self) -> int:
+        """Octets of a line of the client, base64."""
+        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else sasl.MAX_GSS_RESPONSE
+
+    def ask(self, token: bytes) -> bytes:
+        """The challenge with the next token of GSSAPI."""
+        return b"334 %b\r\n" % base64.b64encode(token)
+
+    def respond(self, line: bytes) -> Credentials | GssToken | None:
         """The credentials when `line` (base64) completes them, None: `challenge` asks for more.
+
+        A token of GSSAPI is to be judged elsewhere; `ask` then makes the next challenge.
 
         Raises `BadSaslMessage`, also for `*`, by which a client gives up.
         """
         if line == b"*":
             raise BadSaslMessage("cancelled")
+        if self._gss is not None:
+            return self._gss.respond(line)
         message = sasl.decode_base64(line)
         if self._mechanism == "PLAIN":
             return sasl.parse_plain(message)

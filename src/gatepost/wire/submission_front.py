@@ -13,12 +13,13 @@ one that lacks them.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import ClassVar
 
-from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, GssToken, Refusal, Send, SignIn, StartTls
 from gatepost.wire.front_state import READING, FrontState
-from gatepost.wire.imap_sasl import BEARER, PASSWORD, SaslExchange
+from gatepost.wire.imap_sasl import BEARER, KERBEROS, PASSWORD, SaslExchange
 from gatepost.wire.pop3_lines import LineBuffer, LineTooLong, clean
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage
 from gatepost.wire.smtp_command import split_command
@@ -63,8 +64,8 @@ class SubmissionFront:
 
     `name` is what banner and EHLO say; `extensions` are announced (`EXTENSIONS`, and others if every server has them).
     `tls`: the connection is protected already; `starttls`: STARTTLS is offered; `clear_passwords`: credentials are
-    taken without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `bad_commands` and `sign_in_attempts` end
-    the connection.
+    taken without TLS as well; `bearer`: XOAUTH2 and OAUTHBEARER are offered; `kerberos`: GSSAPI; `bad_commands` and
+    `sign_in_attempts` end the connection.
     """
 
     client_id: tuple[tuple[str, str], ...] = ()
@@ -77,6 +78,7 @@ class SubmissionFront:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        kerberos: bool = False,
         bad_commands: int,
         sign_in_attempts: int,
         name: str,
@@ -85,7 +87,7 @@ class SubmissionFront:
         self._tls = tls
         self._starttls = starttls
         self._clear_passwords = clear_passwords
-        self._mechanisms = PASSWORD + (BEARER if bearer else ())
+        self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
         self._name = name
         self.extensions = extensions
         """What the client is promised, in upper case without parameters."""
@@ -160,6 +162,12 @@ class SubmissionFront:
         self._exchange = None
         return events + self._advance()
 
+    def challenge(self, token: bytes) -> list[FrontEvent]:
+        """The next token of the exchange that waits; the client answers it."""
+        assert self._state is FrontState.PARKED, "no sign-in waits"
+        self._state = FrontState.SASL
+        return [_challenge(base64.b64encode(token)), *self._advance()]
+
     def bye(self, text: str) -> bytes:
         """The line that ends the connection from our side: a time-out, a shutdown. Nothing is read after it."""
         self._close()
@@ -171,9 +179,11 @@ class SubmissionFront:
         events: list[FrontEvent] = []
         while self._state in READING:
             # Known from the first bytes on, so no split of the input makes a difference.
-            is_auth = self._state is not FrontState.COMMAND or self._lines.starts_with(b"AUTH ")
+            limit = MAX_AUTH_LINE if self._lines.starts_with(b"AUTH ") else MAX_LINE
+            if self._state is not FrontState.COMMAND:
+                limit = MAX_AUTH_LINE if self._exchange is None else self._exchange.max_response
             try:
-                line = self._lines.take(MAX_AUTH_LINE if is_auth else MAX_LINE)
+                line = self._lines.take(limit)
             except LineTooLong:
                 return events + self._end(Reply(500, "Line too long", "5.5.6"), "line too long")
             if line is None:
@@ -266,7 +276,7 @@ class SubmissionFront:
         assert self._exchange is not None
         return self._go_on(self._exchange.respond, line)
 
-    def _go_on(self, step: Callable[[bytes], bytes | Credentials], data: bytes | None) -> list[FrontEvent]:
+    def _go_on(self, step: Callable[[bytes], bytes | Credentials | GssToken], data: bytes | None) -> list[FrontEvent]:
         """Ask the client for its next response, or have its credentials checked."""
         try:
             outcome = step(data)  # type: ignore[arg-type]  # `start` takes None as well
@@ -275,6 +285,9 @@ class SubmissionFront:
         if isinstance(outcome, Credentials):
             self._state = FrontState.PARKED
             return [SignIn(outcome)]
+        if isinstance(outcome, GssToken):
+            self._state = FrontState.PARKED
+            return [outcome]
         return [_challenge(outcome)]
 
     def _starttls_command(self, argument: bytes) -> list[FrontEvent]:

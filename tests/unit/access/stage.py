@@ -21,6 +21,9 @@ from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts, Reloadable, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
+from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import (
@@ -51,14 +54,30 @@ class OneUser:
     accepts_tokens = False
 
     def __init__(self) -> None:
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.verdict: Verdict | None = None
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
         self.ended: list[tuple[str, bytes]] = []
         """Whose sessions have ended, with their proofs."""
         self.user = User("alice@contoso.com", Mailbox("DB01"), login_at_server="alice")
+        self.kerberos: KerberosAcceptor | None = None
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def accepts_tickets(self, protocol: Protocol) -> bool:
+        """Where something judges them."""
+        return self.kerberos is not None
+
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
+        """Alice alone has a mailbox."""
+        if name != self.user.name:
+            return SignInResult(Verdict.WRONG_CREDENTIALS, reason="unknown user")
+        return SignInResult(Verdict.SIGNED_IN, self.user)
+
+    def is_name_of(self, written: str, user: User) -> bool:
+        """Hers, with or without its domain."""
+        return written in {"", "alice", user.name}
+
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         """Known at once when the name says so."""
         return self._judge(name, password) if name.startswith("alice") else None
 

@@ -100,7 +100,7 @@ async def test_an_unanswered_command_is_waited_for_until_the_deadline() -> None:
         began = asyncio.get_running_loop().time()
         moving = Moving(s, forced=0.6)
         await client.rest()
-        assert asyncio.get_running_loop().time() - began >= 0.6
+        assert asyncio.get_running_loop().time() - began >= 0.59  # the clock of the loop has milliseconds
         client.close()
         assert await moving.outcomes == [Outcome.CLOSED]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from gatepost.configuration import directory_schema, hub_schema, manager_schema, schema
+from gatepost.configuration import directory_schema, hub_schema, manager_schema, policy_schema, schema
 from gatepost.configuration.reference import SECTIONS, reference
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import Table
@@ -70,6 +70,7 @@ def test_every_table_has_a_section() -> None:
         *vars(manager_schema).values(),
         *vars(hub_schema).values(),
         *vars(directory_schema).values(),
+        *vars(policy_schema).values(),
     )
     tables = {value for value in named if isinstance(value, type) and issubclass(value, Table)} - files
     documented: set[type[BaseModel]] = {table for _, table in SECTIONS}

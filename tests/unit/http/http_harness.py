@@ -14,6 +14,9 @@ from gatepost.access.registry_age import RegistryAge
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
+from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.policy.policy import SignInPolicy
+from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import NotAsked, SignInResult, User, Verdict
 from gatepost.organization.model import (
     ClientAccessArray,
@@ -188,6 +191,7 @@ class FakeSignIn:
 
     def __init__(self, databases: dict[str, str]) -> None:
         self.databases = databases
+        self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.now = True
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
@@ -199,12 +203,21 @@ class FakeSignIn:
         self.directory_changes = 0
         self.looks = 0
         """How often the user of a lasting sign-in was looked up."""
+        self.kerberos: KerberosAcceptor | None = None
         self.elsewhere = False
         """Whether the directory must be asked (`learn`) before it is known what it says of a name."""
         self.known: set[str] = set()
         self.answers = asyncio.Event()
         """Whether it answers."""
         self.answers.set()
+
+    def accepts_tickets(self, protocol: Protocol) -> bool:
+        return self.kerberos is not None
+
+    async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
+        if name not in self.databases:
+            return SignInResult(Verdict.WRONG_CREDENTIALS, reason="unknown user")
+        return SignInResult(Verdict.SIGNED_IN, self._user(name))
 
     async def learn(self, canonical_name: str) -> None:
         await self.answers.wait()
@@ -236,7 +249,7 @@ class FakeSignIn:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
         return SignInResult(Verdict.SIGNED_IN, self._user(name))
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         assert protocol is Protocol.HTTPS
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None

@@ -169,6 +169,10 @@ ERRORS: dict[str, tuple[Callable[[], Organization], tuple[str | int, ...], str, 
         lambda: with_receive(receive("Default", authentication=frozenset({A.BASIC_REQUIRE_TLS, A.SERVERS}))),
         (*RECEIVE, "authentication"), "needs basic and tls", 'add "basic"',
     ),
+    "Kerberos needs TLS": (
+        lambda: with_receive(receive("Default", authentication=frozenset({A.KERBEROS, A.SERVERS}))),
+        (*RECEIVE, "authentication"), "kerberos needs tls", 'add "tls"',
+    ),
     "ExternalAuthoritative needs TLS": (
         lambda: with_receive(receive("Default", "10.0.0.1", authentication=frozenset({A.EXTERNALLY_SECURED}))),
         (*RECEIVE, "authentication"), "externally-secured needs tls", 'add "tls"',

@@ -131,8 +131,10 @@ def test_words_may_stand_in_one_text(mail: Stage) -> None:
     assert written["permission_groups"] == ["anonymous", "partners"]
     mail.run("Set-ReceiveConnector 'Printers HUB-01' -PermissionGroups None")
     assert tables(mail, "receive_connectors")["Printers HUB-01"]["permission_groups"] == []
-    with pytest.raises(ShellError, match=r"-AuthMechanism takes Tls, BasicAuth, .* not 'Integrated'"):
-        mail.run("Set-ReceiveConnector 'Printers HUB-01' -AuthMechanism Integrated")
+    with pytest.raises(ShellError, match=r"-AuthMechanism takes Tls, BasicAuth, .* not 'Ntlm'"):
+        mail.run("Set-ReceiveConnector 'Printers HUB-01' -AuthMechanism Ntlm")
+    mail.run("Set-ReceiveConnector 'Printers HUB-01' -AuthMechanism 'Tls, Integrated'")
+    assert tables(mail, "receive_connectors")["Printers HUB-01"]["authentication"] == ["tls", "kerberos"]
 
 
 def test_plain_settings_of_a_connector(mail: Stage) -> None:

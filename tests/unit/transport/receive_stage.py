@@ -159,7 +159,10 @@ class Accounts:
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
 
-    def password_now(self, name: str, password: str, protocol: Protocol) -> SignInResult | None:
+    def accepts_tickets(self, protocol: Protocol) -> bool:
+        return False
+
+    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         return None if name.startswith("slow") else self._judge(name, password)
 
     async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -234,6 +235,25 @@ async def test_a_lost_channel_fails_all_questions_at_once_and_the_next_one_is_ne
         assert {f"a{n:x}" for n in range(20)} <= set(stage.keeper.held)
         assert "b" not in stage.keeper.held
         assert stage.channels.lost == 1
+
+
+async def test_a_channel_lost_in_the_midst_of_a_content_is_no_fault_of_ours() -> None:
+    """Who writes hears of it there, and never waits for the answer."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+    async with channel_stage() as stage:
+        channel = await stage.channels.channel("HUB-01")
+        stage.keeper.disk.clear()
+        large = asyncio.create_task(channel.hold("b", b"e", Large(50_000_000), 50_000_000))
+        await until(lambda: stage.keeper.copies and stage.keeper.copies[0].full)
+        stage.answering.abort("killed")
+        with pytest.raises(ChannelLost):
+            await large
+    del large, channel
+    gc.collect()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert faults == []
 
 
 async def test_a_hub_that_does_not_answer_in_time_is_lost() -> None:

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 class Asked:
     """One target at one front end, under the configuration as it was then. Never changed."""
 
-    __slots__ = ("by_cookie", "by_password", "kind", "ours", "page", "path", "query", "route", "service", "verbatim")
+    __slots__ = (
+        "by_cookie",
+        "by_password",
+        "by_ticket",
+        "kind",
+        "ours",
+        "page",
+        "path",
+        "query",
+        "route",
+        "service",
+        "verbatim",
+    )
 
     def __init__(self, door: HttpDoor, target: bytes) -> None:
         """`target` is in origin form. Raises `HeadFault` for a path that could be read in two ways."""
@@ -30,6 +42,8 @@ class Asked:
         """Whether the sign-in cookie counts: it is for browsers, and programs' paths are out of a page's reach."""
         self.by_password = self.page is None or AuthenticationMethod.BASIC in self.page.authentication
         """Whether Basic credentials count: a directory with the page may be for those alone who use it."""
+        self.by_ticket = door.takes_ticket(route)
+        """Whether a Kerberos ticket counts (HTTP Negotiate)."""
         self.ours = well_known.concerns(route) or door.forms.concerns(route) or health_page.concerns(route)
         """Whether it may be one of the pages that need nobody signed in."""
         self.verbatim = route == well_known.JMAP and door.jmap_path is not None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gatepost.access.http.door import HttpDoor
     from gatepost.access.http.forms.signed import Signed
     from gatepost.access.http.identity import Identity
+    from gatepost.directory.kerberos_port import KerberosExchange
 
 WRITE_HIGH_WATER = 256 * 1024
 """Bytes of responses waiting for a slow client before the server is no longer read."""
@@ -35,7 +36,8 @@ class HttpClientLeg(HttpConnection):
 
     __slots__ = (
         "_ahead", "_dropped", "_looping", "_written_full", "asked", "asked_host", "asked_target", "asked_under",
-        "authorization", "cookie_field", "cookies", "credentials", "forwarded", "identity", "max_head", "origin",
+        "authorization", "cookie_field", "cookies", "credentials", "forwarded", "identity", "max_head", "negotiation",
+        "origin",
         "own_cookies", "signed",
     )  # fmt: skip
 
@@ -45,6 +47,8 @@ class HttpClientLeg(HttpConnection):
     def __init__(self, door: HttpDoor, *, tls: bool, proxy: ProxyHeader | None = None) -> None:
         super().__init__(door, tls=tls, proxy=proxy)
         self.authorization: bytes | None = None
+        self.negotiation: KerberosExchange | None = None
+        """Waits for the client's next token (RFC 4559); the request after this one has it, or it is given up."""
         self.credentials: tuple[str, str] | None = None
         """What `authorization`, the last one seen, decodes to."""
         self.cookie_field: bytes | None = None

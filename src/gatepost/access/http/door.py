@@ -36,7 +36,8 @@ from gatepost.access.sessions import SessionFilter
 from gatepost.balancing.first_contacts import FirstContacts
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
-from gatepost.organization.model import Server, TlsMode
+from gatepost.organization.model import AuthenticationMethod, Server, TlsMode
+from gatepost.organization.model import Protocol as Kind
 from gatepost.routing.decision import Target
 from gatepost.sharedstate.port import SharedState
 from gatepost.wire.http_fields import request_rules, response_rules
@@ -130,6 +131,13 @@ class HttpDoor(RequestLog):
         for pool in self._pools.values():
             pool.retire()
         self._configure(configuration, client_context)
+
+    def takes_ticket(self, route: str) -> bool:
+        """Whether the directory of a decoded path has Integrated authentication, and tickets can be judged."""
+        if not self.sign_in.accepts_tickets(Kind.HTTPS):
+            return False
+        directory = self.forms.own_directory(route)
+        return directory is not None and AuthenticationMethod.INTEGRATED in directory.authentication
 
     def _configure(self, configuration: Configuration, client_context: ClientContext) -> None:
         front_end, organization, server = configuration.front_end, configuration.organization, configuration.server

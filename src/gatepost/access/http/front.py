@@ -1,6 +1,6 @@
 """The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
 
-begin ─► (peer's assertion | sign-in cookie | Basic) ─► onward.go: what it asks for, and where to
+begin ─► (peer's assertion | sign-in cookie | Negotiate | Basic) ─► onward.go: what it asks for, and where to
 """
 
 from __future__ import annotations
@@ -8,20 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http import health_page, onward, well_known
-from gatepost.access.http.answers import RETRY_AFTER, challenge
+from gatepost.access.http import health_page, negotiate, onward, well_known
+from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.asked import Asked
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.forwarded import forwarded_lines
 from gatepost.access.http.identity import Identity, Way
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, Verdict
+from gatepost.directory.signed_in import not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.wire.http_cookies import SIGN_IN, take_own
 from gatepost.wire.http_head import HeadFault, split_target
 
 if TYPE_CHECKING:
     from gatepost.access.http.client_leg import HttpClientLeg
+    from gatepost.access.http.forms.signed import Signed
 
 _HTTPS = Protocol.HTTPS
 _SIGNED_IN = Verdict.SIGNED_IN
@@ -99,23 +101,29 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
     if value and asked.by_cookie and _by_cookie(leg, value, asked):
         return
     authorization = leg.reader.kept.get(b"authorization")
+    if authorization is not None and asked.by_ticket:
+        token = negotiate.read_negotiate(authorization)
+        if token is not None:
+            negotiate.begin(leg, asked, token)
+            return
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
     if credentials is None or not asked.by_password:
         if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
-            ask_to_sign_in(leg, "no credentials")
+            ntlm = negotiate.is_ntlm(authorization)
+            ask_to_sign_in(leg, negotiate.NTLM if ntlm else "no credentials", judged=ntlm)
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
-    result = door.sign_in.password_now(name, password, _HTTPS)
+    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0])
     if result is None:
         tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
         onward.go(exchange, _identity(leg, result, password))
     else:
-        _judged(exchange, result, door.loop.time(), password)
+        judged(exchange, result, door.loop.time(), password)
 
 
 def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
@@ -130,11 +138,8 @@ def _by_cookie(leg: HttpClientLeg, value: bytes, asked: Asked) -> bool:
     exchange = leg.exchange = Exchange(leg, asked)
     if signed.result.asking:
         tasks.start(_by_cookie_later(exchange, signed.session.user), f"{leg.session} look-up")
-    elif signed.identity is not None:
-        exchange.add_fields(forms.renewal(signed, asked.query, now))
-        onward.go(exchange, signed.identity)
     else:
-        _judged(exchange, signed.result, leg.door.loop.time(), "")
+        _by_session(exchange, signed, now)
     return True
 
 
@@ -146,14 +151,24 @@ async def _by_cookie_later(exchange: Exchange, name: str) -> None:
         return
     value = leg.own_cookies.get(SIGN_IN, b"")
     signed = leg.signed = leg.door.forms.identity(leg, value)
-    if signed is not None and signed.identity is not None:
-        exchange.add_fields(leg.door.forms.renewal(signed, asked.query, leg.door.forms.clock()))
-        onward.go(exchange, signed.identity)
-    elif signed is not None:
-        _judged(exchange, signed.result, leg.door.loop.time(), "")
+    if signed is not None:
+        _by_session(exchange, signed, leg.door.forms.clock())
     else:
         exchange.over, leg.exchange = True, None
         _identify(leg, asked)
+
+
+def _by_session(exchange: Exchange, signed: Signed, now: float) -> None:
+    """The user of a sign-in that lasts; where this client is, they may not be allowed."""
+    leg, asked, user = exchange.leg, exchange.asked, signed.result.user
+    door = leg.door
+    if signed.identity is None or user is None:
+        judged(exchange, signed.result, door.loop.time(), "")
+    elif not door.sign_in.policy.allows(user, _HTTPS, leg.address[0]):
+        judged(exchange, not_allowed(user), door.loop.time(), "")
+    else:
+        exchange.add_fields(door.forms.renewal(signed, asked.query, now))
+        onward.go(exchange, signed.identity)
 
 
 def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identity:
@@ -166,6 +181,11 @@ def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identi
     return known
 
 
+def _by_ticket(result: SignInResult) -> Identity:
+    assert result.user is not None
+    return Identity(result.user, Way.NEGOTIATE)
+
+
 async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
     door = exchange.leg.door
     started = door.loop.time()
@@ -173,16 +193,19 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
         result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
-    _judged(exchange, result, started, credentials[1])
+    judged(exchange, result, started, credentials[1])
 
 
-def _judged(exchange: Exchange, result: SignInResult, started: float, password: str) -> None:
+def judged(
+    exchange: Exchange, result: SignInResult, started: float, password: str = "", *, by_ticket: bool = False
+) -> None:
+    """The credentials have been judged: on with the request, or its refusal."""
     if exchange.over:
         return
     leg = exchange.leg
     verdict = result.verdict
     if verdict is _SIGNED_IN:
-        onward.go(exchange, _identity(leg, result, password))
+        onward.go(exchange, _by_ticket(result) if by_ticket else _identity(leg, result, password))
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door
@@ -215,4 +238,4 @@ def _busy(exchange: Exchange, reason: str) -> None:
 def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False) -> None:
     """401, the only place that says it: credentials are missing or were `judged` wrong."""
     leg.door.refused(leg, 401, reason, judged=judged)
-    leg.answer(401, fields=challenge(leg.door.realm))
+    leg.answer(401, fields=negotiate.challenges(leg.door.realm, leg.asked))

@@ -12,6 +12,8 @@ class Way(Enum):
     """How the user was recognised; the word of log lines."""
 
     BASIC = "basic"
+    NEGOTIATE = "negotiate"
+    """By a Kerberos ticket (RFC 4559)."""
     FORMS = "forms"
     """By the sealed cookie of the sign-in page (SPEC B6)."""
     PEER = "peer"

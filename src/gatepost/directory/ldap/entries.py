@@ -67,6 +67,7 @@ def user_of(mapping: Mapping, entry: Entry) -> User:
         disabled=_is_disabled(mapping, entry),
         login_at_server=_text(entry, mapping.login_at_server),
         send_as=tuple(sorted(_words(_texts(entry, mapping.send_as.lower())))) if mapping.send_as else (),
+        groups=_groups(mapping, entry),
         reference=dn,
     )
 
@@ -141,6 +142,12 @@ def _protocols(mapping: Mapping, entry: Entry) -> frozenset[Protocol]:
             if len(parts) > 1 and parts[1] == "0" and parts[0].lower() in _SETTINGS:
                 allowed.discard(_SETTINGS[parts[0].lower()])
     return frozenset(allowed)
+
+
+def _groups(mapping: Mapping, entry: Entry) -> frozenset[str]:
+    """Each group by its name, and by its distinguished name where that is what stands there."""
+    texts = _texts(entry, mapping.groups.lower()) if mapping.groups else []
+    return frozenset(name.lower() for text in texts for name in (text, common_name(text)))
 
 
 def _words(texts: Iterable[str]) -> set[str]:

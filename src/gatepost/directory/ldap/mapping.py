@@ -51,6 +51,8 @@ class Mapping:
     """The attribute with the protocols that are allowed, by their words; without a value all are."""
     denied_protocols: str = ""
     """The attribute with those that are not."""
+    groups: str = ""
+    """The attribute with the user's groups: names, or distinguished names that begin with them."""
     protocol_settings: str = ""
     """Active Directory's attribute with values such as `IMAP4§0§…`."""
 
@@ -59,7 +61,8 @@ class Mapping:
         """What is asked for."""
         wanted = (
             self.name, self.database, self.home_server, self.login_at_server, self.send_as, self.version, self.disabled,
-            self.protocols, self.denied_protocols, self.protocol_settings, *(login.attribute for login in self.logins),
+            self.protocols, self.denied_protocols, self.groups, self.protocol_settings,
+            *(login.attribute for login in self.logins),
         )  # fmt: skip
         return tuple(dict.fromkeys(attribute for attribute in wanted if attribute))
 
@@ -122,6 +125,7 @@ ACTIVE_DIRECTORY = Mapping(
     disabled="userAccountControl",
     disabled_bit=2,
     protocol_settings="protocolSettings",
+    groups="memberOf",
 )
 OPENLDAP = Mapping(
     filter="(objectClass=inetOrgPerson)",

@@ -20,7 +20,7 @@ from gatepost.routing.outcome import Mailbox
 
 COLUMNS = (
     "address", "name", "password", "database", "home_server", "protocols", "denied_protocols", "disabled",
-    "login_at_server", "send_as",
+    "login_at_server", "send_as", "groups",
 )  # fmt: skip
 _MARK = re.compile(r"(?<![:\w]):(name|local|domain)\b")
 _YES = frozenset({"1", "t", "true", "y", "yes", "on", "disabled"})
@@ -95,6 +95,7 @@ def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> tuple[U
         disabled=disabled is not False,
         login_at_server=_text(found, "login_at_server"),
         send_as=tuple(sorted(_words(found, "send_as"))),
+        groups=frozenset(word.lower() for word in _words(found, "groups")),
     )
     return user, "; ".join(faults)
 

@@ -7,7 +7,9 @@ import ssl
 import time
 from contextlib import suppress
 
+from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
+from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.peers.identity import PeerRefused
@@ -21,7 +23,7 @@ from gatepost.transport.receive.tls import Shows
 from gatepost.transport.receive.trace import tls_word
 from gatepost.transport.shadow.answering import AnsweringChannel
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Close, Credentials, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import Close, Credentials, GssToken, Refusal, Send, SignIn, StartTls
 from gatepost.wire.mailbox_address import mailbox_address
 from gatepost.wire.smtp_server_events import Impersonate, LookUp, OpenChannel, ServerEvent, Store, Wait
 
@@ -50,6 +52,8 @@ class ReceiveConnection(ReceiveLeg):
                 tasks.start(self._look_up(event.name), "look up a recipient")
             elif type(event) is SignIn:
                 self._check(event.credentials)
+            elif type(event) is GssToken:
+                self._check_ticket(event)
             elif type(event) is StartTls:
                 # Before the client has our reply, so that its first TLS octets are not read as a command.
                 self._pause(Hold.HANDSHAKE)
@@ -125,7 +129,7 @@ class ReceiveConnection(ReceiveLeg):
         if sign_in is None:  # taken away since the session began
             self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"), name)
             return
-        known = sign_in.password_now(name, password, Protocol.SUBMISSION)
+        known = sign_in.password_now(name, password, Protocol.SUBMISSION, self._address)
         if known is not None:
             self._judged(known, name)
         else:
@@ -139,6 +143,37 @@ class ReceiveConnection(ReceiveLeg):
                 result = await sign_in.password(name, password, Protocol.SUBMISSION, self._address)
         finally:
             self._judged(result, name)
+
+    def _check_ticket(self, event: GssToken) -> None:
+        sign_in = self._service.sign_in
+        self.phase = Phase.PARKED
+        if event.first:
+            kerberos = sign_in.kerberos if sign_in is not None else None
+            self._exchange = None if kerberos is None else kerberos.begin(Protocol.SUBMISSION, self._address)
+        tasks.start(self._check_ticket_slowly(event.token), "sign-in")
+
+    async def _check_ticket_slowly(self, token: bytes) -> None:
+        sign_in, session, exchange = self._service.sign_in, self.session, self._exchange
+        assert session is not None
+        outcome: Challenge | Accepted | SignInResult = NO_KERBEROS
+        try:
+            if sign_in is not None and exchange is not None:
+                outcome = await exchange.step(token)
+            if isinstance(outcome, Accepted) and sign_in is not None:
+                outcome = await self._user_of_ticket(sign_in, outcome)
+        finally:
+            if isinstance(outcome, Challenge):
+                self._answer(session.challenge(outcome.token))
+            else:
+                self._exchange = None
+                self._judged(NO_KERBEROS if isinstance(outcome, Accepted) else outcome, "")
+
+    async def _user_of_ticket(self, sign_in: SignInService, accepted: Accepted) -> SignInResult:
+        """Nobody here may speak for another."""
+        result = await sign_in.user_of_ticket(accepted.name, Protocol.SUBMISSION, self._address)
+        if result.user is not None and not sign_in.is_name_of(accepted.authorization_id, result.user):
+            return SignInResult(Verdict.WRONG_CREDENTIALS, reason="another authorization identity")
+        return result
 
     def _judged(self, result: SignInResult, name: str) -> None:
         """What came of a sign-in as `name`."""

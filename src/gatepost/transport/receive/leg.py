@@ -13,6 +13,8 @@ from enum import Enum, IntFlag, auto
 from typing import TYPE_CHECKING, cast
 
 from gatepost.balancing.back_pressure import Pressure
+from gatepost.directory.kerberos_port import KerberosExchange
+from gatepost.organization.model import Protocol
 from gatepost.organization.transport import Address, Binding, ReceiveAuthentication, ReceiveConnector
 from gatepost.relay import tasks
 from gatepost.routing.receiving import plain_address
@@ -96,6 +98,7 @@ class ReceiveLeg(asyncio.Protocol):
         self._tls = ""
         """TLS version and cipher."""
         self._address = ""
+        self._exchange: KerberosExchange | None = None
         self._ended = False
         """The client sends nothing more."""
         self._dropped = 0
@@ -254,6 +257,7 @@ class ReceiveLeg(asyncio.Protocol):
             tls=bool(self._tls),
             starttls=service.tls is not None and ReceiveAuthentication.TLS in connector.authentication,
             sign_in=service.sign_in is not None,
+            kerberos=service.sign_in is not None and service.sign_in.accepts_tickets(Protocol.SUBMISSION),
             xclient=self._speaks_for_others(connector),
             server=self._server,
             partner=self._partner,

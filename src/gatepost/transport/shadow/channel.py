@@ -285,6 +285,7 @@ class AskingChannel(FrameWriter):
         for pending in self._pending.values():
             if not pending.answer.done():
                 pending.answer.set_exception(ChannelLost(self._lost))
+                pending.answer.exception()  # who still writes a large content hears of it there, and never waits
         self._pending.clear()
         self._room.set()
         self._tell(self, reason)

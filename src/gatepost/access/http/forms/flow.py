@@ -257,13 +257,13 @@ class FormsFlow:
 
     def directory_of(self, route: str) -> VirtualDirectory | None:
         """This front end's directory for a decoded path, if it shows browsers the sign-in page."""
-        if not self._with_page:
-            return None
+        directory = self.own_directory(route) if self._with_page else None
+        return directory if directory in self._with_page else None
+
+    def own_directory(self, route: str) -> VirtualDirectory | None:
+        """This front end's directory for a decoded path."""
         folded = route.casefold() + "/"
-        for prefix, directory in self._own:
-            if folded.startswith(prefix):
-                return directory if directory in self._with_page else None
-        return None
+        return next((directory for prefix, directory in self._own if folded.startswith(prefix)), None)
 
     def ask(self, leg: HttpClientLeg, path: bytes, query: bytes, reason: Reason = Reason.ASKED) -> bool:
         """Have the user sign in; False when the path's directory shows no page, and the request is not answered.

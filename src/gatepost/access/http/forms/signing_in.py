@@ -47,7 +47,7 @@ def _sent(flow: FormsFlow, leg: HttpClientLeg, directory: VirtualDirectory, body
     if not flow.tokens.accepts(cookie, form.token, flow.clock()):
         attempt.again(Reason.STALE, 403, "a form that was not shown to this browser, or too long ago")
         return
-    known = flow.door.sign_in.password_now(form.name, form.password, Protocol.HTTPS)
+    known = flow.door.sign_in.password_now(form.name, form.password, Protocol.HTTPS, leg.address[0])
     if known is not None:
         attempt.judged(known)
     else:

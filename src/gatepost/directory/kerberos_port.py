@@ -1,0 +1,62 @@
+"""What the doors see of Kerberos; its library is loaded only where it is configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol as Port
+
+from gatepost.directory.port import SignInResult, Verdict
+from gatepost.organization.model import Protocol
+
+MAX_TOKEN = 65536
+"""Octets: a ticket with the groups of Active Directory's largest users (48,000 by default) and what is around it."""
+
+SERVICES = {Protocol.HTTPS: "HTTP", Protocol.IMAP: "imap", Protocol.POP3: "pop", Protocol.SUBMISSION: "smtp"}
+"""First component of the service principal, by protocol (RFC 4559 section 4; RFC 4752 and the protocols' profiles)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Send this to the client, whose answer is the next token."""
+
+    token: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The ticket is good. `name` is the canonical login name that `principal` stands for; the user may not exist."""
+
+    name: str
+    principal: str
+    token: bytes = field(default=b"", repr=False)
+    """For the client, who may be waiting for it to know that we are who it asked for (mutual authentication)."""
+    authorization_id: str = ""
+    """Whom the client wants to act as, where it says so."""
+
+
+NO_KERBEROS = SignInResult(Verdict.UNAVAILABLE, reason="Kerberos is not accepted any more")
+"""Of an exchange that was begun before the configuration changed."""
+
+
+class KerberosExchange(Port):
+    """One client's tokens, in turn."""
+
+    async def step(self, token: bytes) -> Challenge | Accepted | SignInResult:
+        """Take the client's token. After anything but a `Challenge` the exchange is over. Never raises."""
+        ...
+
+
+class KerberosAcceptor(Port):
+    """Begins exchanges (`directory.kerberos.Kerberos`)."""
+
+    def serves(self, protocol: Protocol) -> bool:
+        """Whether there is a service principal for this protocol, as far as the configuration says."""
+        ...
+
+    def begin(self, protocol: Protocol, client: str) -> KerberosExchange:
+        """A new exchange with the client at this address."""
+        ...
+
+    def close(self) -> None:
+        """Take no more steps."""
+        ...

@@ -1,0 +1,159 @@
+"""Samba as an Active Directory domain controller: users, service principals, keytabs. Files only under its directory.
+
+Its ports are fixed (88, 389, 464 and so on), so each controller has a loopback address of its own; root is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from gatepost.lab.servers.process import ServerMissing, ServerNotStarted, ServerProcess, require_program
+
+PACKAGES = ("samba", "samba-ad-provision", "samba-dsdb-modules", "samba-vfs-modules", "krb5-user")
+REALM = "AD.CONTOSO.TEST"
+NETBIOS = "CONTOSO"
+ADMIN_PASSWORD = "Passw0rd!"  # noqa: S105 - for tests on this machine
+PROVISION_SECONDS = 120.0
+_SYSTEM_PYTHON = "/usr/bin/python3"
+"""Samba's modules are Debian's, not those of a virtual environment."""
+
+_SERVICES = "ldap, cldap, kdc"
+_FUNCTIONS = """\
+import json, sys
+from samba.auth import system_session
+from samba.net import Net
+from samba.param import LoadParm
+from samba.samdb import SamDB
+import samba.dckeytab, ldb
+order = json.load(sys.stdin)
+lp = LoadParm(); lp.load(order["configuration"])
+net = Net(None, lp)
+db = SamDB(url=lp.samdb_url(), session_info=system_session(), lp=lp)
+for name, password, spns in order["users"]:
+    db.newuser(name, password)
+    found = "(sAMAccountName=%s)" % ldb.binary_encode(name)
+    dn = db.search(expression=found, attrs=[])[0].dn
+    change = ldb.Message(dn)
+    change["e"] = ldb.MessageElement("24", ldb.FLAG_MOD_REPLACE, "msDS-SupportedEncryptionTypes")
+    if spns:
+        change["s"] = ldb.MessageElement(spns, ldb.FLAG_MOD_REPLACE, "servicePrincipalName")
+    db.modify(change)
+    db.setpassword(found, password, False)
+for file, principals in order["keytabs"]:
+    for principal in principals:
+        net.export_keytab(keytab=file, principal=principal)
+"""
+_KRB5 = """\
+[libdefaults]
+  default_realm = {realm}
+  dns_lookup_realm = false
+  dns_lookup_kdc = false
+  dns_canonicalize_hostname = false
+  rdns = false
+  udp_preference_limit = 1
+  {more}
+[realms]
+  {realm} = {{
+    kdc = {address}
+  }}
+[domain_realm]
+  .contoso.com = {realm}
+  contoso.com = {realm}
+"""
+
+
+class Samba(ServerProcess):
+    """One domain controller of `REALM`. `krb5_conf` is for Kerberos clients (`KRB5_CONFIG`)."""
+
+    def __init__(self, directory: Path, address: str, *, name: str = "DC-01") -> None:
+        """Provisions a new domain: some seconds. Raises `ServerMissing` and `ServerNotStarted`."""
+        program = require_program("samba", PACKAGES)
+        self._tool = require_program("samba-tool", PACKAGES)
+        require_program("kinit", PACKAGES)
+        if not Path("/usr/share/samba/setup/ad-schema").exists():
+            raise ServerMissing("Samba's schema", PACKAGES)
+        if os.geteuid() != 0:
+            raise ServerMissing("root, for a domain controller's ports", PACKAGES)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.configuration = directory / "etc" / "smb.conf"
+        self.krb5_conf = directory / "krb5.conf"
+        self.realm = REALM
+        self._address = address
+        self._provision(directory, address, name)
+        self.write_krb5_conf(self.krb5_conf)
+        argv = [program, "-F", "--no-process-group", "-M", "single", f"--configfile={self.configuration}"]
+        super().__init__(name, [*argv, "--debug-stdout"], directory, [(address, 88), (address, 389)])
+
+    def _provision(self, directory: Path, address: str, name: str) -> None:
+        empty = directory / "empty.conf"
+        empty.write_text("[global]\n")
+        options = {
+            "interfaces": f"{address}/8",
+            "bind interfaces only": "yes",
+            "pid directory": f"{directory}/run",
+            "ncalrpc dir": f"{directory}/ncalrpc",
+            "ntp signd socket directory": f"{directory}/ntp_signd",
+            "winbindd socket directory": f"{directory}/winbindd",
+            "log file": f"{directory}/log.%m",
+            "disable netbios": "yes",
+            "tls enabled": "no",
+            "server services": _SERVICES,
+        }
+        run = subprocess.run(  # noqa: S603 - arguments are ours
+            [
+                self._tool, "domain", "provision", f"--configfile={empty}", f"--realm={REALM}", f"--domain={NETBIOS}",
+                "--server-role=dc", "--dns-backend=NONE", f"--adminpass={ADMIN_PASSWORD}", f"--targetdir={directory}",
+                f"--host-name={name.lower()}", f"--host-ip={address}",
+                *[f"--option={key}={value}" for key, value in options.items()],
+            ],
+            capture_output=True,
+            timeout=PROVISION_SECONDS,
+            check=False,
+        )  # fmt: skip
+        if run.returncode:
+            raise ServerNotStarted(f"samba-tool failed: {run.stderr.decode(errors='replace')[-2000:]}")
+
+    def write_krb5_conf(self, path: Path, more: str = "", address: str = "") -> None:
+        """A client's configuration; `more` is a line of its defaults, `address` another KDC's."""
+        path.write_text(_KRB5.format(realm=REALM, address=address or self._address, more=more))
+
+    def add(
+        self,
+        users: Mapping[str, tuple[str, tuple[str, ...]]],
+        keytabs: Mapping[Path, tuple[str, ...]] | None = None,
+    ) -> None:
+        """Add users: password and service principal names of each; then write keytabs with these principals' keys.
+
+        Works on the files, whether it runs or not. Raises `ServerNotStarted`.
+        """
+        order = {
+            "configuration": str(self.configuration),
+            "users": [[name, password, list(spns)] for name, (password, spns) in users.items()],
+            "keytabs": [[str(path), list(names)] for path, names in (keytabs or {}).items()],
+        }
+        run = subprocess.run(  # noqa: S603 - arguments are ours
+            [_SYSTEM_PYTHON, "-c", _FUNCTIONS],
+            input=json.dumps(order).encode(),
+            capture_output=True,
+            timeout=PROVISION_SECONDS,
+            check=False,
+        )
+        if run.returncode:
+            raise ServerNotStarted(f"Samba's tools failed: {run.stderr.decode(errors='replace')[-2000:]}")
+
+    def kinit(self, user: str, password: str, cache: Path, *options: str) -> None:
+        """A ticket-granting ticket in `cache`. Raises `ServerNotStarted`."""
+        run = subprocess.run(  # noqa: S603 - arguments are ours
+            ["kinit", "-c", f"FILE:{cache}", *options, f"{user}@{REALM}"],  # noqa: S607
+            input=f"{password}\n".encode(),
+            env={**os.environ, "KRB5_CONFIG": str(self.krb5_conf)},
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        if run.returncode:
+            raise ServerNotStarted(f"kinit failed: {run.stderr.decode(errors='replace')}")

@@ -1,0 +1,36 @@
+"""Who signs users in at a hub's receive connectors: by the policy of front ends, and with their ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from gatepost.configuration.settings import Configuration
+from gatepost.directory.policy.open import open_policy
+from gatepost.directory.port import OwnedDirectory
+from gatepost.directory.sign_in import SignInService
+from gatepost.sharedstate.penalties import open_ledger
+
+
+class HubSignIn(SignInService):
+    """The sign-in of one hub. Belongs to `loop`."""
+
+    def __init__(
+        self, configuration: Configuration, directory: OwnedDirectory, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        front_end = configuration.front_end
+        ledger, self._writer = open_ledger(front_end.shared_state, loop)
+        super().__init__(
+            directory,
+            configuration.organization.default_domain,
+            waiting_limit=front_end.limits.password_checks,
+            per_address=front_end.limits.password_checks_per_address,
+            known_seconds=directory.known_seconds,
+            policy=open_policy(front_end.policy, ledger, secrets.token_bytes(32)),
+        )
+
+    async def end(self) -> None:
+        """Take no more checks, and let go of the file and of the policy's connections."""
+        self.close()
+        await self.policy.close()
+        self._writer.close()
