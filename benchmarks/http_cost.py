@@ -92,7 +92,11 @@ class Bench:
         quick, _ = password_hashes()
         database = "DB02" if who == "affinity" else "DB01"
         self.users = {name: User(name, Mailbox(database), quick) for name in names}
-        directory: Any = SimpleNamespace(find=self.users.get, on_change=lambda _callback: None)
+
+        async def ask(name: str) -> User | None:
+            return self.users.get(name)
+
+        directory: Any = SimpleNamespace(find=self.users.get, ask=ask, on_change=lambda _callback: None)
         limits = configuration.front_end.limits
         self.sign_in = SignInService(directory, "example.com", waiting_limit=USERS, per_address=USERS)
         active = {"DB01": ActiveCopy("DB01", "MBX-01", 1), "DB02": ActiveCopy("DB02", "MBX-02", 1)}
