@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import logging
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
+import structlog
 import uvloop
 
 from cookies import cookie_fields
@@ -178,4 +180,5 @@ if __name__ == "__main__":
     parser.add_argument("--one-user", action="store_true", help="each connection keeps its user")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--requests", type=int, default=0, help="do so many and measure nothing: for counting tools")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     uvloop.run(run(parser.parse_args()))
