@@ -48,7 +48,7 @@ def until_home(door: FrontDoor, server: str) -> None:
     found = ""
     while found != server:
         assert time.monotonic() < deadline, f"alice is still taken to {found}"
-        with suppress(imaplib.IMAP4.abort):  # a worker that was being replaced
+        with suppress(imaplib.IMAP4.abort, ConnectionResetError):  # a worker that was being replaced
             found = home(door)
 
 

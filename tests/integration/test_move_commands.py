@@ -83,7 +83,7 @@ class Hooked(Homes):
             assert loaded is not None
             try:
                 manager = ask(socket_path(loaded.front_end)).manager
-            except FileNotFoundError:
+            except (FileNotFoundError, ConnectionRefusedError):  # not there, or there and not yet answering
                 return False
             acts = manager is not None and manager.status is not None and manager.status.acts
             observed = self.view().observed
