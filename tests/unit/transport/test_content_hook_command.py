@@ -204,5 +204,8 @@ async def test_a_check_that_is_cancelled_ends_the_command(tmp_path: Path) -> Non
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(mark.read_text()), 0)
+    with pytest.raises(ProcessLookupError):  # as soon as the loop has heard of its end
+        async with asyncio.timeout(15):
+            while True:
+                os.kill(int(mark.read_text()), 0)
+                await asyncio.sleep(0.01)
