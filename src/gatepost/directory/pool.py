@@ -9,9 +9,11 @@ that hangs.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Generic, TypeVar
 from typing import Protocol as Port
 
@@ -48,6 +50,13 @@ class Session(Port):
 
 S = TypeVar("S", bound=Session)
 T = TypeVar("T")
+
+
+def cut_off(sock: socket.socket | None) -> None:
+    """Have whoever waits at the socket in a thread hear of its end; how a `Session` is cut."""
+    if sock is not None:
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 class _Turn(Generic[S]):

@@ -15,7 +15,7 @@ import ldap
 
 from gatepost.directory.ldap.entries import Entry
 from gatepost.directory.ldap.road import Roads
-from gatepost.directory.pool import Broken
+from gatepost.directory.pool import Broken, cut_off
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.directory.settings import LdapServer
 
@@ -116,10 +116,7 @@ class LdapSession:
 
     def cut(self) -> None:
         """See `Session`."""
-        sock = self._socket
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        cut_off(self._socket)
 
     def close(self) -> None:
         """See `Session`."""

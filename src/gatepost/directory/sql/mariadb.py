@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
-from gatepost.directory.pool import Broken
+from gatepost.directory.pool import Broken, cut_off
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.directory.settings import SqlSettings
 
@@ -79,10 +78,7 @@ class MariadbSession:
 
     def cut(self) -> None:
         """See `Session`."""
-        sock: socket.socket | None = getattr(self._connection, "_sock", None)
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        cut_off(getattr(self._connection, "_sock", None))
 
     def close(self) -> None:
         """See `Session`."""

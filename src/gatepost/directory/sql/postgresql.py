@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from gatepost.directory.pool import Broken
+from gatepost.directory.pool import Broken, cut_off
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.directory.settings import SqlSettings
 
@@ -48,10 +48,7 @@ class PostgresqlSession:
 
     def cut(self) -> None:
         """See `Session`."""
-        sock = self._socket
-        if sock is not None:
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+        cut_off(self._socket)
 
     def close(self) -> None:
         """See `Session`."""
