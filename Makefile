@@ -33,7 +33,7 @@ tour: install
 	@$(BIN)/gatepost lab --tour
 
 test: install lint types layers
-	$(BIN)/python -m pytest
+	@scripts/run-tests
 
 lint: install
 	$(BIN)/ruff check $(SOURCES)
@@ -46,10 +46,10 @@ layers: install
 	$(BIN)/lint-imports
 
 unit: install
-	$(BIN)/python -m pytest tests/unit
+	@scripts/run-tests tests/unit
 
 integration: install
-	$(BIN)/python -m pytest tests/integration
+	@scripts/run-tests tests/integration
 
 proving: install
 	$(BIN)/gatepost proving move --lab --sessions $(PROVING_SESSIONS)

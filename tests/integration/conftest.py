@@ -60,11 +60,20 @@ StartFrontDoor = Callable[..., FrontDoor]
 HERE = Path(__file__).parent
 
 
+LONG = (
+    "test_benchmarks.py", "test_service_life.py", "test_manager.py", "test_mail_servers.py", "test_submission.py",
+    "test_shadow_proving.py", "test_proving.py", "test_simulated_shadows_at_length.py", "test_lab_tour.py",
+)  # fmt: skip
+"""Files of minutes: they come first, so that no core waits for the last of them when all else is done."""
+
+
+@pytest.hookimpl(trylast=True)  # when the order has been drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test in this directory is an integration test."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.integration)
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture(autouse=True)
