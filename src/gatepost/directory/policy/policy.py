@@ -190,7 +190,7 @@ class SignInPolicy:
             "sign_in.waiting": self.waiting,
             "sign_in.told_to_come_back": self.refused,
             "sign_in.too_many_sessions": self.over_limit,
-            "sign_in.charged_alone": self.unshared,
+            "sign_in.charged_alone": self.unshared + self._ledger.alone,
         }
 
     async def close(self) -> None:
