@@ -125,10 +125,12 @@ class SharedSessionCounts:
         limits = [(self._names.text("sessions", key), limit) for key, limit in keys]
         words = {name: key for (name, _), (key, _) in zip(limits, keys, strict=True)}
         dead: frozenset[str] = frozenset()
+        if not self._beats:
+            await self._say_there()  # or others would take what this worker holds for that of a dead one
         while True:
             decide = entering(self._worker, limits, dead)
             answer = await self._rounds.ask(
-                list(words), decide, self._clock(), lambda _: self._unsure.update(words.values())
+                list(words), decide, self._clock(), lambda _: self._not_sure(words.values())
             )
             if answer is None:
                 self._unsure.update(words.values())

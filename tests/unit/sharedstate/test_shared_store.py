@@ -1,0 +1,437 @@
+"""The shared store as front ends use it: contracts, conflicts, a store that is slow, hangs, fails or has lost all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import shared_state_contract
+from ledger_contract import LedgerContract, LedgerStage
+from memory_store import Hold, MemoryStore
+from session_counts_contract import SessionCountsContract
+from shared_state_contract import SharedStateContract
+
+from gatepost.configuration.settings import SharedStoreSettings
+from gatepost.directory.policy.ledger import MemoryLedger
+from gatepost.directory.policy.sessions import OwnCounts
+from gatepost.sharedstate import penalties, session_counts
+from gatepost.sharedstate.penalties import open_ledger
+from gatepost.sharedstate.sqlite import SqliteSharedState, prepare
+from gatepost.sharedstate.store import ledger as shared_ledger
+from gatepost.sharedstate.store import rounds as rounds_module
+from gatepost.sharedstate.store import state as state_module
+from gatepost.sharedstate.store.open import SharedStore
+from gatepost.sharedstate.store.session_counts import SharedSessionCounts
+
+NOW = 1_800_000_000.0
+SECRET = b"s" * 32
+PATIENCE_SECONDS = 20.0
+
+
+class FrontEnd:
+    """One process of one front end at the store."""
+
+    def __init__(self, hold: Hold, path: str, clock: Callable[[], float], answer_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.hold = hold
+        self.own_ledger, self.writer = open_ledger(path, loop)
+        self.own_state = SqliteSharedState(path, loop, clock=clock)
+        settings = SharedStoreSettings(SECRET, "/gatepost/contoso/shared", answer_seconds)
+        self.own_counts = OwnCounts()
+        self.store = SharedStore(
+            settings,
+            self.own_ledger,
+            loop,
+            counts=self.own_counts,
+            state=self.own_state,
+            clock=clock,
+            store=hold,
+        )
+        assert self.store.session_counts is not None
+        assert self.store.state is not None
+        self.counts: SharedSessionCounts = self.store.session_counts
+        self.state = self.store.state
+
+    async def close(self) -> None:
+        await self.store.end()
+        self.own_state.close()
+        self.writer.close()
+
+
+class Fleet:
+    """Front ends at one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memory = MemoryStore()
+        self.now = NOW
+        self.front_ends: list[FrontEnd] = []
+
+    async def add(self, answer_seconds: float = 30.0) -> FrontEnd:
+        path = str(self.folder / f"shared-{len(self.front_ends)}.sqlite")
+        prepare(path)
+        made = FrontEnd(self.memory.hold(), path, lambda: self.now, answer_seconds)
+        self.front_ends.append(made)
+        assert await made.store.start(PATIENCE_SECONDS)
+        return made
+
+    async def ledgers(self) -> LedgerStage:
+        one, other = await self.add(), await self.add()
+        return LedgerStage(one.store.ledger, other.store.ledger, lambda: self.now)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setattr(penalties, "ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(session_counts, "ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(shared_ledger, "MOVE_SECONDS", 0.02)
+    monkeypatch.setattr(rounds_module, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(rounds_module, "ROUND_SECONDS", 30.0)
+    monkeypatch.setattr(state_module.SharedStateOfAll.__init__, "__defaults__", (0.02,))
+    made = Fleet(tmp_path)
+    yield made
+    for front_end in made.front_ends:
+        front_end.hold.open.set()
+        await front_end.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+class TestSharedLedger(LedgerContract):
+    @pytest.fixture
+    async def stage(self, fleet: Fleet) -> LedgerStage:
+        return await fleet.ledgers()
+
+
+class TestOwnFile(LedgerContract):
+    @pytest.fixture
+    async def stage(self, fleet: Fleet) -> AsyncIterator[LedgerStage]:
+        path = str(fleet.folder / "shared.sqlite")
+        prepare(path)
+        opened = [open_ledger(path, asyncio.get_running_loop()) for _ in range(2)]
+        yield LedgerStage(opened[0][0], opened[1][0], lambda: NOW)
+        for _, writer in opened:
+            writer.close()
+
+
+class TestOneProcess(LedgerContract):
+    @pytest.fixture
+    async def stage(self) -> LedgerStage:
+        ledger = MemoryLedger()
+        return LedgerStage(ledger, ledger, lambda: NOW)
+
+
+class TestSharedCounts(SessionCountsContract):
+    @pytest.fixture
+    async def counting(self, fleet: Fleet) -> Counting:
+        return Counting(fleet, [await fleet.add() for _ in range(3)])
+
+
+class TestSharedState(SharedStateContract):
+    @pytest.fixture
+    async def engine(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> TwoStates:
+        monkeypatch.setattr(shared_state_contract, "SEEN_SECONDS", PATIENCE_SECONDS)
+        return TwoStates(await fleet.add(), await fleet.add())
+
+
+class TwoStates:
+    """The devices and sign-outs of two front ends."""
+
+    def __init__(self, one: FrontEnd, other: FrontEnd) -> None:
+        self.one, self.other = one.state, other.state
+        self._holds = one.hold, other.hold
+
+    def take_away(self) -> None:
+        for hold in self._holds:
+            hold.fails = True
+
+    def bring_back(self) -> None:
+        for hold in self._holds:
+            hold.fails = False
+
+
+class Counting:
+    """Front ends that are up already."""
+
+    def __init__(self, fleet: Fleet, front_ends: list[FrontEnd]) -> None:
+        self.fleet = fleet
+        self.front_ends = front_ends
+        self._free = list(front_ends)
+
+    def front_end(self) -> SharedSessionCounts:
+        return self._free.pop(0).counts
+
+    def die(self, counts: SharedSessionCounts) -> None:
+        """As the store sees it: nobody has said for its time that this worker is there."""
+        name = counts._alive(counts._worker)
+        del self.fleet.memory.values[name]
+
+
+# --- accounts
+
+
+async def test_what_the_store_holds_names_nobody(fleet: Fleet) -> None:
+    stage = await fleet.ledgers()
+    attempt, charged = await stage.guess("secret-word")
+    stage.one.settle(attempt, charged, NOW, right=True)
+    front_end = fleet.front_ends[0]
+    await front_end.counts.enter([("user anna@contoso.com", 5)])
+    await front_end.state.sign_out("session-id", NOW + 900)
+    text = repr(fleet.memory.values)
+    for word in ("anna", "198.51", "secret-word", "session-id"):
+        assert word not in text
+
+
+async def test_a_change_that_another_was_faster_with_is_decided_anew(fleet: Fleet) -> None:
+    stage = await fleet.ledgers()
+    await stage.guess("first")
+    hold, tries = fleet.front_ends[0].hold, []
+
+    def faster() -> None:
+        if len(tries) < 3:
+            tries.append(1)
+            for key, found in list(fleet.memory.values.items()):
+                fleet.memory.version += 1
+                fleet.memory.values[key] = type(found)(found.value, fleet.memory.version)
+
+    hold.before_commit = faster
+    _, charged = await stage.guess("second")
+    assert charged.count == 2
+    assert len(tries) == 3
+
+
+async def test_times_are_the_stores_where_it_tells_them(fleet: Fleet) -> None:
+    """A front end whose clock is an hour ahead lets nobody through, and locks nobody out."""
+    stage = await fleet.ledgers()
+    fleet.memory.now = NOW - 500.0
+    for number in range(5):
+        await stage.guess(f"guess{number}")
+    fleet.now += 3600.0
+    _, charged = await stage.guess("guess5", stage.other)
+    assert round(charged.at - fleet.now) == 7
+
+
+async def test_a_damaged_account_begins_anew(fleet: Fleet) -> None:
+    stage = await fleet.ledgers()
+    await stage.guess("guess")
+    for key, found in list(fleet.memory.values.items()):
+        if "/penalties/" in key:
+            fleet.memory.values[key] = type(found)(b"\xc1nonsense", found.version)
+    _, charged = await stage.guess("another")
+    assert charged.count == 1
+
+
+async def test_while_the_store_is_away_a_front_end_counts_by_itself_and_joins_afterwards(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its own file; a password that both have charged stays one. One line when it begins, one when it is over."""
+    stage = await fleet.ledgers()
+    one, _ = fleet.front_ends
+    await stage.guess("known to both")
+    one.hold.fails = True
+    for number in range(3):
+        _, charged = await stage.guess(f"alone{number}")
+        assert charged.count == number + 1
+        assert charged.alone
+    await stage.guess("known to both")
+    assert one.store.away
+    assert one.store.ledger.alone == 4
+    await stage.guess("of the other", stage.other)
+    one.hold.fails = False
+    await until(lambda: not one.store.away)
+
+    async def joined() -> int:
+        attempt, probe = await stage.guess("probe", stage.other)
+        stage.other.settle(attempt, probe, NOW, right=False)
+        return probe.count
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await joined() != 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    out = capsys.readouterr().out
+    assert out.count("shared_store.unavailable") == 1
+    assert out.count("shared_store.available") == 1
+    assert await one.own_ledger.take(10) == {}
+
+
+async def test_a_right_password_that_was_charged_alone_is_taken_off_wherever_it_is_by_then(fleet: Fleet) -> None:
+    stage = await fleet.ledgers()
+    one, _ = fleet.front_ends
+    one.hold.fails = True
+    attempt, charged = await stage.guess("right")
+    one.hold.fails = False
+    await until(lambda: not one.store.away)
+    await until(lambda: any("/penalties/" in key for key in fleet.memory.values))
+    stage.one.settle(attempt, charged, NOW, right=True)
+    await until(lambda: not any("/penalties/" in key for key in fleet.memory.values))
+
+
+async def test_a_store_that_hangs_costs_a_bounded_wait_and_then_none(fleet: Fleet) -> None:
+    front_end = await fleet.add(answer_seconds=0.05)
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    front_end.hold.open.clear()
+    _, charged = await stage.guess("first")
+    assert charged.alone
+    reads = front_end.hold.reads
+    for number in range(20):  # the round under way is late by now: nobody waits for it
+        _, charged = await stage.guess(f"guess{number}")
+        assert charged.alone or not charged.keys
+    assert front_end.hold.reads == reads
+    front_end.hold.open.set()
+    await until(lambda: any("/penalties/" in key for key in fleet.memory.values))
+
+
+async def test_a_charge_that_nobody_waited_for_any_more_is_let_go_of(fleet: Fleet) -> None:
+    front_end = await fleet.add(answer_seconds=0.05)
+    other = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, other.store.ledger, lambda: NOW)
+    attempt, charged = await stage.guess("warm")
+    stage.one.settle(attempt, charged, NOW, right=False)
+    hold = front_end.hold
+    hold.before_commit = hold.open.clear
+    attempt, charged = await stage.guess("late")
+    assert charged.alone
+    hold.before_commit = None
+    stage.one.settle(attempt, charged, NOW, right=True)
+    hold.open.set()
+    await until(lambda: not any("/penalties/" in key for key in fleet.memory.values))
+
+
+async def test_a_lost_answer_does_not_stay_charged(fleet: Fleet) -> None:
+    """The change was made, and nobody knows: it is let go of when the store is back."""
+    stage = await fleet.ledgers()
+    one, _ = fleet.front_ends
+    one.hold.loses_answers = True
+    attempt, charged = await stage.guess("lost")
+    assert charged.alone
+    one.hold.loses_answers = False
+    stage.one.settle(attempt, charged, NOW, right=True)
+    await until(lambda: not one.store.away)
+    await until(lambda: not any("/penalties/" in key for key in fleet.memory.values))
+
+
+async def test_nobody_storms_a_store_that_is_away(fleet: Fleet) -> None:
+    """One probe at a time, whatever is asked meanwhile."""
+    front_end = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    front_end.hold.fails = True
+    await stage.guess("first")
+    await until(lambda: front_end.store.away)
+    front_end.hold.open.clear()
+    front_end.hold.fails = False
+    await asyncio.gather(*(stage.guess(f"guess{n}", address=f"203.0.113.{n}") for n in range(50)))
+    assert front_end.hold.reads <= 3
+    front_end.hold.open.set()
+    await until(lambda: not front_end.store.away)
+
+
+async def test_sign_ins_of_many_share_rounds(fleet: Fleet) -> None:
+    front_end = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    before = front_end.hold.reads
+    await asyncio.gather(*(stage.guess(f"guess{n}", address=f"203.0.113.{n}") for n in range(100)))
+    assert front_end.hold.reads - before <= 3
+
+
+# --- sessions
+
+
+async def test_a_store_that_has_lost_all_is_told_again(fleet: Fleet) -> None:
+    one, other = await fleet.add(), await fleet.add()
+    assert await one.counts.enter([("user anna", 1)]) == ""
+    fleet.memory.values.clear()
+    await one.counts._say_there()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await other.counts.enter([("user anna", 1)]) == "":
+            other.counts.leave(["user anna"])
+            await asyncio.sleep(0.005)
+
+
+async def test_while_the_store_is_away_the_front_ends_own_limit_holds(fleet: Fleet) -> None:
+    """And what was counted then counts everywhere afterwards."""
+    one, other = await fleet.add(), await fleet.add()
+    one.hold.fails = True
+    assert await one.counts.enter([("user anna", 2)]) == ""
+    assert await one.counts.enter([("user anna", 2)]) == ""
+    assert await one.counts.enter([("user anna", 2)]) == "user anna"
+    one.hold.fails = False
+    await until(lambda: not one.store.away)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await other.counts.enter([("user anna", 2)]) == "":
+            other.counts.leave(["user anna"])
+            await asyncio.sleep(0.005)
+
+
+async def test_who_left_while_the_store_was_away_does_not_count_any_more(fleet: Fleet) -> None:
+    one, other = await fleet.add(), await fleet.add()
+    assert await one.counts.enter([("user anna", 1)]) == ""
+    one.hold.fails = True
+    one.counts.leave(["user anna"])
+    await until(lambda: one.store.away)
+    one.hold.fails = False
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await other.counts.enter([("user anna", 1)]) != "":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_a_step_of_a_front_ends_clock_changes_no_count(fleet: Fleet) -> None:
+    one, other = await fleet.add(), await fleet.add()
+    assert await one.counts.enter([("user anna", 1)]) == ""
+    for step in (86400.0, -2 * 86400.0):
+        fleet.now += step
+        assert await other.counts.enter([("user anna", 1)]) == "user anna"
+
+
+async def test_a_front_end_that_ends_takes_its_sessions_along(fleet: Fleet) -> None:
+    one, other = await fleet.add(), await fleet.add()
+    assert await one.counts.enter([("user anna", 1)]) == ""
+    await one.close()
+    fleet.front_ends.remove(one)
+    assert await other.counts.enter([("user anna", 1)]) == ""
+
+
+# --- sign-outs
+
+
+async def test_sign_outs_that_the_store_has_lost_are_written_again(fleet: Fleet) -> None:
+    """By whoever knows them: a front end that comes later learns of them too."""
+    one, other = await fleet.add(), await fleet.add()
+    sessions = [f"session {number}" for number in range(100)]
+    for session in sessions:
+        assert await one.state.sign_out(session, NOW + 900)
+    await until(lambda: all(map(other.state.is_signed_out, sessions)))
+    await one.close()
+    fleet.front_ends.remove(one)
+    fleet.memory.values.clear()
+    late = await fleet.add()
+    await until(lambda: all(map(late.state.is_signed_out, sessions)))
+
+
+async def test_what_has_expired_leaves_the_store(fleet: Fleet) -> None:
+    front_end = await fleet.add()
+    await front_end.state.sign_out("old", NOW + 900)
+    before = sum(len(found.value) for found in fleet.memory.values.values())
+    fleet.now += 1000
+    bucket = front_end.state._hidden("old")[0] % 64
+    new = next(f"new {n}" for n in range(10_000) if front_end.state._hidden(f"new {n}")[0] % 64 == bucket)
+    await front_end.state.sign_out(new, fleet.now + 900)
+    assert sum(len(found.value) for found in fleet.memory.values.values()) <= before
+
+
+async def test_who_missed_many_moves_reads_devices_anew(fleet: Fleet) -> None:
+    one, other = await fleet.add(), await fleet.add()
+    await one.state.first_server("phone", "CAS-01", NOW)
+    await until(lambda: other.state.known_server("phone") == "CAS-01")
+    other.hold.open.clear()
+    await one.state.move_server("phone", "CAS-02", NOW)
+    for number in range(150):
+        await one.state.first_server(f"tablet {number}", "CAS-01", NOW)
+    other.hold.open.set()
+    await until(lambda: other.state.known_server("phone") is None)
+    assert await other.state.first_server("phone", "CAS-03", NOW) == "CAS-02"
