@@ -11,53 +11,19 @@ import shared_state_contract
 from ledger_contract import LedgerContract, LedgerStage
 from memory_store import Hold, MemoryStore
 from session_counts_contract import SessionCountsContract
+from shared_front_end import Counting, FrontEnd
 from shared_state_contract import SharedStateContract
 
-from gatepost.configuration.settings import SharedStoreSettings
 from gatepost.directory.policy.ledger import MemoryLedger
-from gatepost.directory.policy.sessions import OwnCounts
 from gatepost.sharedstate import penalties, session_counts
 from gatepost.sharedstate.penalties import open_ledger
-from gatepost.sharedstate.sqlite import SqliteSharedState, prepare
+from gatepost.sharedstate.sqlite import prepare
 from gatepost.sharedstate.store import ledger as shared_ledger
 from gatepost.sharedstate.store import rounds as rounds_module
 from gatepost.sharedstate.store import state as state_module
-from gatepost.sharedstate.store.open import SharedStore
-from gatepost.sharedstate.store.session_counts import SharedSessionCounts
 
 NOW = 1_800_000_000.0
-SECRET = b"s" * 32
 PATIENCE_SECONDS = 20.0
-
-
-class FrontEnd:
-    """One process of one front end at the store."""
-
-    def __init__(self, hold: Hold, path: str, clock: Callable[[], float], answer_seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self.hold = hold
-        self.own_ledger, self.writer = open_ledger(path, loop)
-        self.own_state = SqliteSharedState(path, loop, clock=clock)
-        settings = SharedStoreSettings(SECRET, "/gatepost/contoso/shared", answer_seconds)
-        self.own_counts = OwnCounts()
-        self.store = SharedStore(
-            settings,
-            self.own_ledger,
-            loop,
-            counts=self.own_counts,
-            state=self.own_state,
-            clock=clock,
-            store=hold,
-        )
-        assert self.store.session_counts is not None
-        assert self.store.state is not None
-        self.counts: SharedSessionCounts = self.store.session_counts
-        self.state = self.store.state
-
-    async def close(self) -> None:
-        await self.store.end()
-        self.own_state.close()
-        self.writer.close()
 
 
 class Fleet:
@@ -67,15 +33,18 @@ class Fleet:
         self.folder = folder
         self.memory = MemoryStore()
         self.now = NOW
-        self.front_ends: list[FrontEnd] = []
+        self.front_ends: list[FrontEnd[Hold]] = []
 
-    async def add(self, answer_seconds: float = 30.0) -> FrontEnd:
+    async def add(self, answer_seconds: float = 30.0) -> FrontEnd[Hold]:
         path = str(self.folder / f"shared-{len(self.front_ends)}.sqlite")
         prepare(path)
         made = FrontEnd(self.memory.hold(), path, lambda: self.now, answer_seconds)
         self.front_ends.append(made)
         assert await made.store.start(PATIENCE_SECONDS)
         return made
+
+    def forget(self, name: str) -> None:
+        del self.memory.values[name]
 
     async def ledgers(self) -> LedgerStage:
         one, other = await self.add(), await self.add()
@@ -130,7 +99,7 @@ class TestOneProcess(LedgerContract):
 class TestSharedCounts(SessionCountsContract):
     @pytest.fixture
     async def counting(self, fleet: Fleet) -> Counting:
-        return Counting(fleet, [await fleet.add() for _ in range(3)])
+        return Counting([await fleet.add() for _ in range(3)], fleet.forget)
 
 
 class TestSharedState(SharedStateContract):
@@ -143,7 +112,7 @@ class TestSharedState(SharedStateContract):
 class TwoStates:
     """The devices and sign-outs of two front ends."""
 
-    def __init__(self, one: FrontEnd, other: FrontEnd) -> None:
+    def __init__(self, one: FrontEnd[Hold], other: FrontEnd[Hold]) -> None:
         self.one, self.other = one.state, other.state
         self._holds = one.hold, other.hold
 
@@ -154,23 +123,6 @@ class TwoStates:
     def bring_back(self) -> None:
         for hold in self._holds:
             hold.fails = False
-
-
-class Counting:
-    """Front ends that are up already."""
-
-    def __init__(self, fleet: Fleet, front_ends: list[FrontEnd]) -> None:
-        self.fleet = fleet
-        self.front_ends = front_ends
-        self._free = list(front_ends)
-
-    def front_end(self) -> SharedSessionCounts:
-        return self._free.pop(0).counts
-
-    def die(self, counts: SharedSessionCounts) -> None:
-        """As the store sees it: nobody has said for its time that this worker is there."""
-        name = counts._alive(counts._worker)
-        del self.fleet.memory.values[name]
 
 
 # --- accounts
