@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from gatepost.configuration.tables import Table
+from gatepost.configuration.settings import SharedStoreSettings
+from gatepost.configuration.tables import Table, default_of
+from gatepost.configuration.words import by_value, reader
 
-SECONDS = 0.05
 
-
-class Engine(StrEnum):
+class Engine(Enum):
     """What the store is."""
 
     ETCD = "etcd"
     REDIS = "redis"
+
+
+EngineWord = Annotated[Engine, BeforeValidator(reader(by_value(Engine)))]
 
 
 class SharedStoreTable(Table):
@@ -23,7 +27,7 @@ class SharedStoreTable(Table):
     machines. All of them have the same engine, prefix and secret. Without this table those of one machine share them in
     the file `shared_state`; with it that file is for the time in which the store cannot be reached."""
 
-    engine: Engine = Field(examples=['"redis"'])
+    engine: EngineWord = Field(examples=['"redis"'])
     """`redis` (6.2 or later, or Valkey), or `etcd`: the cluster of `[front_end.etcd]`, with its account."""
     secret_file: str = Field(examples=['"secrets/shared-store"'])
     """File with at least 16 random bytes, the same at all front ends. Names, addresses and passwords are in the store
@@ -45,5 +49,7 @@ class SharedStoreTable(Table):
     prefix: str = Field(default="", examples=['"/mail/contoso/shared"'])
     """What keys begin with. Default: `/gatepost/` and the organization's name, or the prefix of `[front_end.etcd]`, and
     `/shared`."""
-    answer_seconds: float = Field(default=SECONDS, ge=0.005, le=1.0, examples=["0.1"])
+    answer_seconds: float = Field(
+        default=default_of(SharedStoreSettings, "answer_seconds"), ge=0.005, le=1.0, examples=["0.1"]
+    )
     """A sign-in waits so long for the store; then the front end counts by itself."""
