@@ -25,9 +25,8 @@ pytestmark = pytest.mark.integration
 pytest.importorskip("redis", reason="the client of Redis is not installed")
 
 StartFrontDoor = Callable[..., FrontDoor]
-FRONT_ENDS = 3
 FREE = 3
-DELAY_SECONDS = 3.0
+DELAY_SECONDS = 1.5
 """Between two judgements after the free ones, and the longest wait: one guess waits, further ones are refused."""
 GUESSES_EACH = 10
 LONG_SECONDS = 60.0
@@ -47,9 +46,9 @@ answer_seconds = 1.0
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def redis_server(servers: Servers, scratch: Path) -> Iterator[RedisServer]:
-    """One that a test may stop and kill."""
+    """One that tests stop and kill; each leaves it running."""
     address = servers.address()
     try:
         server = RedisServer(scratch / f"redis-{next(_numbers)}", (address, free_ports(address, 1)[0]))
@@ -64,8 +63,8 @@ def redis_server(servers: Servers, scratch: Path) -> Iterator[RedisServer]:
 class Fleet:
     """Front ends on machines of their own: each has its own files."""
 
-    def __init__(self, folder: Path, store: str) -> None:
-        self.services = [Service(folder / f"front-{number}", core=REAL) for number in range(FRONT_ENDS)]
+    def __init__(self, folder: Path, store: str, front_ends: int) -> None:
+        self.services = [Service(folder / f"front-{number}", core=REAL) for number in range(front_ends)]
         for service in self.services:
             service.settings |= {"allow_clear_passwords": True, "proxy_protocol_from": ["127.0.0.0/8"]}
             service.limits["refused_sign_in_delay_seconds"] = 0.0
@@ -91,7 +90,7 @@ class Fleet:
         return sum(status.counters["sign_in.charged_alone"] for status in found if status is not None)
 
     async def guess(self, source: str, services: Sequence[Service] | None = None) -> int:
-        """Guesses from one address at some or all of them at once: how many of them were not refused."""
+        """Guesses from one address at some or all of them at once: how many were not refused."""
         places = [service for service in services or self.services for _ in range(GUESSES_EACH)]
         answers = await asyncio.gather(*(one_guess(service, source) for service in places))
         return sum(not refused for refused in answers)
@@ -124,59 +123,80 @@ def of_etcd(cluster: EtcdCluster) -> str:
     return f'[front_end.etcd]\nendpoints = [{endpoints}]\nprefix = "{prefix}"\n' + _STORE.format(engine="etcd")
 
 
-@pytest.mark.parametrize("engine", ["redis", "etcd"])
-async def test_guesses_at_three_front_ends_get_no_more_through_than_at_one(
-    request: pytest.FixtureRequest, scratch: Path, engine: str
-) -> None:
-    """In parallel, from one address: three are free, one may wait for its turn, all others are told to come back."""
-    if engine == "redis":
-        store = of_redis(request.getfixturevalue("redis_server"))
-    else:
-        store = of_etcd(request.getfixturevalue("etcd_node"))
-    fleet = Fleet(scratch / f"fleet-{next(_numbers)}", store)
+@pytest.fixture(scope="module")
+def with_redis(redis_server: RedisServer, scratch: Path) -> Iterator[Fleet]:
+    """Three front ends at a Redis."""
+    fleet = Fleet(scratch / "fleet-redis", of_redis(redis_server), 3)
     try:
         fleet.start()
-        began = time.monotonic()
-        through = await fleet.guess("198.51.100.7")
-        turns = int((time.monotonic() - began) / DELAY_SECONDS) + 1
-        assert FREE <= through <= FREE + turns + fleet.alone
-        # Another address is as free as ever, at each of them.
-        assert not await one_guess(fleet.services[2], "198.51.100.8")
+        yield fleet
     finally:
         fleet.stop()
 
 
-async def test_a_store_that_stands_still_or_dies_stops_no_sign_in(redis_server: RedisServer, scratch: Path) -> None:
-    """Each counts by itself meanwhile, says so once, and what it has counted holds for all when the store is back."""
-    fleet = Fleet(scratch / f"fleet-{next(_numbers)}", of_redis(redis_server))
-    first, second, _ = fleet.services
+@pytest.fixture(scope="module")
+def with_etcd(etcd_node: EtcdCluster, scratch: Path) -> Iterator[Fleet]:
+    """Two front ends at an etcd."""
+    fleet = Fleet(scratch / "fleet-etcd", of_etcd(etcd_node), 2)
     try:
         fleet.start()
-        redis_server.freeze()
-        assert not await one_guess(first, "198.51.100.9")  # judged, not refused
-        until(lambda: first.events("shared_store.unavailable"), "it says so", LONG_SECONDS)
-        assert await fleet.guess("198.51.100.9", [first]) >= FREE - 1
-        assert fleet.alone >= FREE
-        redis_server.thaw()
-        until(lambda: first.events("shared_store.available"), "it comes back", LONG_SECONDS)
+        yield fleet
+    finally:
+        fleet.stop()
 
-        async with asyncio.timeout(LONG_SECONDS):
-            guesses = 1
-            while True:  # the second counts what the first had to count alone
-                await one_guess(second, "198.51.100.9")
-                told = [line["failures"] for line in second.events("sign_in.decided")]
-                if max(told, default=0) >= guesses + FREE:
-                    break
-                guesses += 1
-        before = len(second.events("shared_store.available"))
-        redis_server.kill()
-        assert not await one_guess(second, "198.51.100.10")
-        until(lambda: second.events("shared_store.unavailable"), "it says so", LONG_SECONDS)
+
+@pytest.fixture(params=["with_redis", "with_etcd"])
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    """Each of the two."""
+    found: Fleet = request.getfixturevalue(request.param)
+    return found
+
+
+async def test_guesses_at_several_front_ends_get_no_more_through_than_at_one(fleet: Fleet) -> None:
+    """In parallel, from one address: three are free, one may wait for its turn, all others are told to come back."""
+    before, began = fleet.alone, time.monotonic()
+    through = await fleet.guess("198.51.100.7")
+    turns = int((time.monotonic() - began) / DELAY_SECONDS) + 1
+    assert FREE <= through <= FREE + turns + fleet.alone - before
+    # Another address is as free as ever, at each of them.
+    assert not await one_guess(fleet.services[1], "198.51.100.8")
+
+
+async def test_a_store_that_stands_still_or_dies_stops_no_sign_in(redis_server: RedisServer, with_redis: Fleet) -> None:
+    """Each counts by itself meanwhile, says so, and what it has counted holds for all when the store is back."""
+    first, second, third = with_redis.services
+    before, alone = told(first), with_redis.alone
+    redis_server.freeze()
+    try:
+        assert not await one_guess(first, "198.51.100.9")  # judged, not refused
+        until(lambda: told(first)[0] > before[0], "it says so", LONG_SECONDS)
+        assert await with_redis.guess("198.51.100.9", [first]) >= FREE - 1
+        assert with_redis.alone - alone >= FREE
+    finally:
+        redis_server.thaw()
+    until(lambda: told(first)[1] > before[1], "it comes back", LONG_SECONDS)
+    async with asyncio.timeout(LONG_SECONDS):
+        guesses = 1
+        while True:  # the second counts what the first had to count alone
+            await one_guess(second, "198.51.100.9")
+            counted = [line["failures"] for line in second.events("sign_in.decided")]
+            if max(counted, default=0) >= guesses + FREE:
+                break
+            guesses += 1
+    before = told(third)
+    redis_server.kill()
+    try:
+        assert not await one_guess(third, "198.51.100.10")
+        until(lambda: told(third)[0] > before[0], "it says so", LONG_SECONDS)
+    finally:
         redis_server.start()
         redis_server.wait_ready()
-        until(lambda: len(second.events("shared_store.available")) > before, "the store is back", LONG_SECONDS)
-    finally:
-        fleet.stop()
+    until(lambda: told(third)[1] > before[1], "it comes back", LONG_SECONDS)
+
+
+def told(service: Service) -> tuple[int, int]:
+    """How often the log says that the store is away, and that it is back."""
+    return len(service.events("shared_store.unavailable")), len(service.events("shared_store.available"))
 
 
 def test_sessions_are_counted_over_all_front_ends(
