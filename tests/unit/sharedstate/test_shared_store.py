@@ -268,6 +268,40 @@ async def test_a_lost_answer_does_not_stay_charged(fleet: Fleet) -> None:
     await until(lambda: not any("/penalties/" in key for key in fleet.memory.values))
 
 
+@pytest.mark.parametrize("answer", ["comes", "is lost"])
+async def test_who_leaves_while_being_charged_is_let_go_of(fleet: Fleet, answer: str) -> None:
+    """Nobody will settle it."""
+    front_end = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    hold, reached = front_end.hold, asyncio.Event()
+
+    def stop() -> None:
+        reached.set()
+        hold.open.clear()
+
+    hold.before_commit = stop
+    leaving = asyncio.ensure_future(stage.guess("never judged"))
+    await asyncio.wait_for(reached.wait(), PATIENCE_SECONDS)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    hold.before_commit = None
+    hold.loses_answers = answer == "is lost"
+    hold.open.set()
+    await until(lambda: hold.commits > 0)
+    hold.loses_answers = False
+    await until(lambda: not any("/penalties/" in key for key in fleet.memory.values))
+
+
+async def test_a_right_password_while_the_store_is_away_is_taken_off_the_own_file(fleet: Fleet) -> None:
+    front_end = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    front_end.hold.fails = True
+    for number in range(10):
+        attempt, charged = await stage.guess(f"right {number}")
+        assert charged.count == 1
+        stage.one.settle(attempt, charged, NOW, right=True)
+
+
 async def test_nobody_storms_a_store_that_is_away(fleet: Fleet) -> None:
     """One probe at a time, whatever is asked meanwhile."""
     front_end = await fleet.add()
