@@ -17,6 +17,7 @@ from service_kit import ADDRESS, REAL, Service, until
 from test_mail_servers import imap
 
 from gatepost.lab.servers.etcd import EtcdCluster
+from gatepost.lab.servers.gatepost import run_gatepost
 from gatepost.lab.servers.process import ServerMissing, free_ports
 from gatepost.lab.servers.redis import RedisServer
 from gatepost.lab.toml_text import Table
@@ -160,6 +161,11 @@ async def test_guesses_at_several_front_ends_get_no_more_through_than_at_one(fle
     assert FREE <= through <= FREE + turns + fleet.alone - before
     # Another address is as free as ever, at each of them.
     assert not await one_guess(fleet.services[1], "198.51.100.8")
+    # An operator forgives it, at any of them.
+    path = str(fleet.services[1].folder / "gatepost.toml")
+    told = await asyncio.to_thread(run_gatepost, "penalty", "clear", "--ip", "198.51.100.7", "-c", path)
+    assert "wrong passwords forgiven" in told
+    assert not await one_guess(fleet.services[0], "198.51.100.7")
 
 
 async def test_a_store_that_stands_still_or_dies_stops_no_sign_in(redis_server: RedisServer, with_redis: Fleet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from urllib.parse import quote, urlsplit
 
 from gatepost.configuration.document import Document
@@ -73,6 +74,9 @@ class _Build:
 
     def _judge_engine(self) -> Iterator[Finding]:
         if self.table.engine is Engine.REDIS:
+            if find_spec("redis") is None:
+                message = "the shared store is Redis, whose client redis is not installed"
+                yield error((*_PATH, "engine"), WHO, message, "pip install gatepost[redis]")
             return
         if self.etcd is None:
             message = "the shared store is etcd, and no cluster is named"

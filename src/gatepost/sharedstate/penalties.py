@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import apsw
@@ -79,6 +79,11 @@ class SqliteLedger:
             raise
         return _decode_taken(answer) if answer else {}
 
+    async def held(self, keys: Sequence[str], *, clear: bool = False) -> dict[str, Account] | None:
+        """The accounts that are there of `keys`, and then no more with `clear`; None: the file cannot be written."""
+        answer = await self._writer.write(looking(keys, clear=clear))
+        return _decode_accounts(answer) if answer is not None else None
+
     def put_back(self, accounts: Mapping[bytes, Account], until: float) -> None:
         """What `take` answered belongs into the file after all."""
         self._writer.write_later(putting_back(accounts, until))
@@ -136,6 +141,18 @@ def knowing(pair: str, now: float) -> Change:
             (digest(pair), int(now), int(now - TOUCH_SECONDS)),
         )
         return None
+
+    return change
+
+
+def looking(keys: Sequence[str], *, clear: bool) -> Change:
+    """Answers accounts as JSON, by key; with `clear` they are removed."""
+
+    def change(connection: apsw.Connection, _revision: int) -> str | None:
+        found = {key: account for key in keys if (account := _read(connection, key)) is not None}
+        if clear:
+            connection.executemany("DELETE FROM penalties WHERE key = ?", [(digest(key),) for key in keys])
+        return msgspec.json.encode(found).decode()
 
     return change
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from configuration_samples import FRONT_END, NOW, ORGANIZATION, load_text
 
+from gatepost.configuration import shared_store
 from gatepost.configuration.settings import EtcdSettings, SharedStoreSettings
 from gatepost.peers.ca import make_authority
 
@@ -21,6 +22,12 @@ FILES = {
 ETCD = '[front_end.etcd]\nendpoints = ["https://etcd-1:2379"]\n'
 TABLE = '[front_end.shared_store]\nsecret_file = "secrets/store"\n'
 REDIS = TABLE + 'engine = "redis"\nurl = "rediss://redis-1:6379/0"\n'
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed here."""
+    monkeypatch.setattr(shared_store, "find_spec", lambda _: True)
 
 
 def store(text: str) -> tuple[SharedStoreSettings | None, list[str]]:
@@ -59,6 +66,13 @@ def test_everything_can_be_written() -> None:
     )
     for secret in ("s3cret", "0123456789", "PRIVATE"):
         assert secret not in repr(found)
+
+
+def test_the_client_of_redis_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_store, "find_spec", lambda _: None)
+    _, findings = store(REDIS)
+    assert len(findings) == 1
+    assert "whose client redis is not installed" in findings[0]
 
 
 def test_etcd_is_the_cluster_of_the_registry() -> None:

@@ -28,12 +28,14 @@ from gatepost.directory.policy.penalty import (
 from gatepost.directory.policy.settings import Penalty
 from gatepost.sharedstate.penalties import SqliteLedger
 from gatepost.sharedstate.store.names import Names
-from gatepost.sharedstate.store.port import Put
+from gatepost.sharedstate.store.port import Commit, KeyValues, Put, StoreAway
 from gatepost.sharedstate.store.rounds import Decide, Rounds
 
 MOVE_SECONDS = 2.0
 """After a charge in the own file, or when the store is back, until the accounts there are moved."""
 MOVED_AT_ONCE = 50
+CLEARING_ATTEMPTS = 50
+"""Of removing accounts that others were faster with."""
 MAX_TOLD = 50_000
 """Users' own addresses that the file was told of lately."""
 TOUCH_SECONDS = 86400.0
@@ -198,6 +200,17 @@ def moving(accounts: Mapping[str, Account], seconds: float) -> Decide[bool]:
         return puts, True
 
     return decide
+
+
+async def held(store: KeyValues, names: Names, keys: Sequence[str], *, clear: bool = False) -> dict[str, Account]:
+    """The accounts that are there of `keys`, and then no more with `clear`. Raises `StoreAway`."""
+    named = {names.text("penalties", key): key for key in keys}
+    for _ in range(CLEARING_ATTEMPTS):
+        found, _time_there = await store.read(list(named))
+        accounts = {named[name]: account for name, each in found.items() if (account := _read(each.value)) is not None}
+        if not clear or not found or await store.commit([Commit(dict(found), dict.fromkeys(found))]) == [True]:
+            return accounts
+    raise StoreAway("others change the same all the time")
 
 
 def _read(value: bytes | None) -> Account | None:

@@ -36,7 +36,7 @@ class RedisMissing(RuntimeError):
     """The client library is not installed. The message says how to."""
 
     def __init__(self) -> None:
-        super().__init__("the shared store is Redis, and its client is not installed: pip install 'gatepost[redis]'")
+        super().__init__("the shared store is Redis, and its client is not installed: pip install gatepost[redis]")
 
 
 def load_store(settings: SharedStoreSettings | None) -> None:
