@@ -262,3 +262,60 @@ async def test_redis_tells_its_clock(redis_server: RedisServer, servers: Servers
     assert told is not None
     assert abs(told - time.time()) < PATIENCE_SECONDS
     await store.close()
+
+
+async def test_a_member_of_etcd_that_stands_still_is_left_for_another(
+    own_cluster: EtcdCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The front end counts alone meanwhile, and goes on with the others while that one still stands still."""
+    monkeypatch.setattr(penalties, "ANSWER_SECONDS", 30.0)
+    etcd = settings_of(own_cluster)
+    fleet = Fleet(SharedStoreSettings(SECRET, f"{etcd.prefix}/shared", etcd=etcd), tmp_path)
+    front_end = await fleet.add()
+    front_end.store._rounds.answer_seconds = 0.5
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, time.time)
+    try:
+        _, charged = await stage.guess("first")
+        asked = front_end.hold._client.endpoint  # type: ignore[attr-defined]
+        member = next(member for member in own_cluster.members if member.url == asked)
+        member.freeze()
+        _, charged = await stage.guess("alone")
+        assert charged.alone
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            number = 0
+            while charged.alone:
+                await asyncio.sleep(0.2)
+                number += 1
+                _, charged = await stage.guess("later", address=f"203.0.113.{number}")
+    finally:
+        for member in own_cluster.members:
+            member.thaw()
+        await front_end.close()
+
+
+async def test_a_redis_that_is_started_anew_is_told_of_sessions_again(
+    servers: Servers, scratch: Path, tmp_path: Path
+) -> None:
+    """All that it held is lost; each front end writes its own numbers anew."""
+    address = servers.address()
+    try:
+        server = RedisServer(scratch / f"redis-{next(_numbers)}", (address, free_ports(address, 1)[0]))
+    except ServerMissing as error:
+        missing(error)
+    server.start()
+    server.wait_ready()
+    fleet = Fleet(SharedStoreSettings(SECRET, "/anew", url=server.url), tmp_path)
+    one, other = await fleet.add(), await fleet.add()
+    try:
+        assert await one.counts.enter([("user anna", 1)]) == ""
+        server.kill()
+        server.start()
+        server.wait_ready()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await other.counts.enter([("user anna", 1)]) == "":
+                other.counts.leave(["user anna"])
+                await asyncio.sleep(0.1)
+    finally:
+        for front_end in fleet.front_ends:
+            await front_end.close()
+        server.stop()

@@ -75,6 +75,8 @@ class SharedStateOfAll:
         self._look_seconds = look_seconds
         self._news_name = names.plain("news", "0")
         self._seen = News()
+        self._doubtful: set[int] = set()
+        """Buckets that may lack what is known here: the store may have lost all."""
         self._known: dict[bytes, float] = {}
         """Sign-outs with their ends."""
         self._devices: dict[bytes, tuple[str, float]] = {}
@@ -177,6 +179,7 @@ class SharedStateOfAll:
     def _back(self) -> None:
         """What there is may be of another time: all is read anew."""
         self._seen = News()
+        self._doubtful = set(range(BUCKETS))
         self._devices.clear()
 
     async def _look(self) -> None:
@@ -185,6 +188,7 @@ class SharedStateOfAll:
         if news is None:
             return
         self._take_moves(news)
+        self._doubtful.update(n for n, seen in self._seen.buckets.items() if news.buckets.get(n, 0) < seen)
         changed = [n for n in range(BUCKETS) if news.buckets.get(n, 0) != self._seen.buckets.get(n, -1)]
         for begin in range(0, len(changed), TOGETHER):
             part = {self._bucket(number): number for number in changed[begin : begin + TOGETHER]}
@@ -200,6 +204,9 @@ class SharedStateOfAll:
         for name, until in found.items():
             if until >= now:
                 self._know(name, until)
+        if bucket not in self._doubtful:
+            return
+        self._doubtful.discard(bucket)
         lost = [name for name in self._known if name[0] % BUCKETS == bucket and name not in found]
         for begin in range(0, len(lost), TOGETHER):
             outs = {name: self._known[name] for name in lost[begin : begin + TOGETHER] if self._known[name] >= now}
