@@ -22,6 +22,7 @@ COMMANDS = {
     "queue": "Show the mail that waits; hold it, try it now, send it elsewhere, delete it.",
     "shadow": "Show the copies kept of other hubs' mail; deliver it from here.",
     "safety-net": "Show the delivered mail that is kept; have it delivered again.",
+    "penalty": "Show what wrong passwords have cost, and forgive them.",
     "sessions": "Show the clients that are connected, and end their sessions.",
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends, hubs and edges know each other.",

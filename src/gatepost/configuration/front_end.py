@@ -21,6 +21,7 @@ from gatepost.configuration.manager import build_manager
 from gatepost.configuration.policy import build_policy
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.shared_store import build_shared_store
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
 from gatepost.organization.model import (
@@ -65,6 +66,7 @@ class FrontEndBuilder:
         certificate, private_key = self._key_pair(server)
         for finding in (*self._judge(), *self._judge_machine()):
             self._add(finding)
+        etcd = build_etcd(self.document, table.etcd, self.files, self.organization, server)
         return FrontEnd(
             server=server.name if server else "",
             directory=self.document.beside(table.directory),
@@ -91,7 +93,10 @@ class FrontEndBuilder:
                 self.document, table, self.files, server, self.organization.servers if self.organization else {}
             ),
             manager=build_manager(self.document, table.manager, self.files, self.organization),
-            etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
+            etcd=etcd,
+            shared_store=build_shared_store(
+                self.document, table.shared_store, self.files, self.organization, server, etcd
+            ),
             kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
             transport=build_hub(self.document, table, self.files, server, self.organization),
             policy=build_policy(self.document, table.sign_in_policy, self.files),

@@ -104,7 +104,8 @@ class PolicyTable(Table):
     sessions_per_user: int = Field(
         default=default_of(PolicySettings, "sessions_per_user"), ge=0, le=MAX_COUNT, examples=["50"]
     )
-    """Most IMAP, POP3 and submission sessions of one user at a time, at all front ends of this machine. 0: any."""
+    """Most IMAP, POP3 and submission sessions of one user at a time, at all front ends of this machine, or of all that
+    share a store. 0: any."""
     sessions_per_address: int = Field(
         default=default_of(PolicySettings, "sessions_per_address"), ge=0, le=MAX_COUNT, examples=["200"]
     )

@@ -28,6 +28,7 @@ from gatepost.configuration import (
     policy_schema,
     schema,
     settings,
+    shared_store_schema,
     transport_schema,
     transport_words,
 )
@@ -117,6 +118,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.token_verifier]", schema.TokenVerifierTable),
     ("[front_end.kerberos]", kerberos_schema.KerberosTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
+    ("[front_end.shared_store]", shared_store_schema.SharedStoreTable),
     ("[[front_end.directories]]", directory_schema.DirectoryTable),
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
@@ -167,6 +169,7 @@ def reference() -> str:
         _texts(schema)
         | _texts(manager_schema)
         | _texts(etcd_schema)
+        | _texts(shared_store_schema)
         | _texts(directory_schema)
         | _texts(hub_schema)
         | _texts(kerberos_schema)

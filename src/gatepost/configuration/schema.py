@@ -18,6 +18,7 @@ from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.policy_schema import PolicyTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
+from gatepost.configuration.shared_store_schema import SharedStoreTable
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.transport_schema import (
     MAX_SIZE,
@@ -174,6 +175,7 @@ class FrontEndTable(Table):
     manager: ManagerTable | None = None
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
+    shared_store: SharedStoreTable | None = None
     directories: list[DirectoryTable] = []
     kerberos: KerberosTable | None = None
     sign_in_policy: PolicyTable = PolicyTable()

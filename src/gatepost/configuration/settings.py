@@ -137,6 +137,29 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedStoreSettings:
+    """Where front ends on several machines share penalties, session counts, devices and sign-outs."""
+
+    secret: bytes = field(repr=False)
+    """The same at all front ends: what lies in the store is spelled with it."""
+    prefix: str
+    """What keys begin with, without a slash at its end."""
+    answer_seconds: float = 0.05
+    """A sign-in waits so long for one answer."""
+    etcd: EtcdSettings | None = None
+    """The cluster, where the store is etcd."""
+    url: str = ""
+    """`rediss://host:6379/0`, where it is Redis or Valkey."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca: bytes = field(default=b"", repr=False)
+    """PEM certificates that sign the server's; empty: the system's."""
+    certificate: bytes = field(default=b"", repr=False)
+    """PEM; what this front end shows the server; empty: nothing."""
+    private_key: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class FrontEnd:
     """One front end: which server it is, its listeners' certificate, where its stores are."""
 
@@ -180,6 +203,8 @@ class FrontEnd:
     """None: this front end runs no manager."""
     etcd: EtcdSettings | None = None
     """With it the registry is in etcd instead of a file."""
+    shared_store: SharedStoreSettings | None = None
+    """None: penalties and session counts are shared by the front ends of this machine only, in `shared_state`."""
     transport: HubSettings | None = None
     """None: this server transports no mail."""
     directories: tuple[DirectorySettings, ...] = ()

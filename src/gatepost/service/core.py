@@ -18,11 +18,14 @@ from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
+from gatepost.directory.policy.ledger import Ledger
 from gatepost.directory.policy.open import open_policy
+from gatepost.directory.policy.sessions import SessionCounts
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
 from gatepost.sharedstate.port import SharedState
 from gatepost.sharedstate.sqlite import SqliteSharedState
+from gatepost.sharedstate.store.open import SharedStore
 
 FIRST_VIEW_SECONDS = 3.0
 """A worker that starts waits so long for what the registry says; then it answers "unavailable" until that comes."""
@@ -95,7 +98,19 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     remembered = Remembered.inherited(os.environ)
-    policy = open_policy(front_end.policy, shared_state.ledger, remembered.key, shared_state.session_counts)
+    state: SharedState = shared_state
+    ledger: Ledger = shared_state.ledger
+    counts: SessionCounts = shared_state.session_counts
+    key, store = remembered.key, None
+    if front_end.shared_store is not None:
+        store = SharedStore(
+            front_end.shared_store, shared_state.ledger, loop, counts=shared_state.session_counts, state=shared_state
+        )
+        await store.start()
+        assert store.state is not None
+        assert store.session_counts is not None
+        state, ledger, counts, key = store.state, store.ledger, store.session_counts, store.marks_key
+    policy = open_policy(front_end.policy, ledger, key, counts)
     sign_in = SignInService(
         directory,
         domain,
@@ -118,7 +133,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
             return "the registry cannot be read"
         return CUT_OFF if age.cut_off else ""
 
-    door = WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
+    door = WiredFrontDoor(configuration, loop, sign_in, router, log, state, stores_fault, closers=closers, store=store)
     registry.on_change(door.set_view)
     return door
 
@@ -141,10 +156,12 @@ class WiredFrontDoor(FrontDoor):
         stores_fault: Callable[[], str] = str,
         *,
         closers: tuple[_Closing, ...],
+        store: SharedStore | None = None,
     ) -> None:
         super().__init__(configuration, loop, sign_in, router, log, shared_state, stores_fault)
         self._sign_in = sign_in
         self._closers = closers
+        self._store = store
 
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
@@ -157,5 +174,7 @@ class WiredFrontDoor(FrontDoor):
         """As `FrontDoor.drain`; then lets go of the stores."""
         await super().drain(seconds)
         await self._sign_in.policy.close()
+        if self._store is not None:
+            await self._store.end()
         for closer in self._closers:
             closer.close()

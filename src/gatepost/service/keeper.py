@@ -68,6 +68,7 @@ TRANSPORT = Kept(
         c.front_end.directories,
         c.front_end.registry,
         c.front_end.etcd,
+        c.front_end.shared_store,
         c.front_end.transport.spool if c.front_end.transport is not None else "",
         c.organization.default_domain,
     ),

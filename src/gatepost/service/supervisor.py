@@ -392,6 +392,7 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
             front.directories,
             front.registry,
             front.etcd,
+            front.shared_store,
             front.token,
             c.organization.default_domain,
             checks,

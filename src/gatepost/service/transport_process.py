@@ -40,6 +40,7 @@ from gatepost.service.control import (
 from gatepost.service.handing_over import unpack
 from gatepost.service.serving import LOADED_EARLY, sockets_of, tame_allocator, tune_collector
 from gatepost.service.transport_messages import TransportReply, TransportRequest
+from gatepost.sharedstate.store.open import load_store
 from gatepost.transport.hub import Hub, open_hub
 
 OPEN_FILES = 16_384
@@ -149,6 +150,7 @@ def _bootstrap(control: socket.socket) -> None:
     load_engine(beginning.configuration.front_end)
     load_directories(beginning.configuration.front_end)
     load_policy(beginning.configuration.front_end.policy)
+    load_store(beginning.configuration.front_end.shared_store)
     privileges.no_new_privileges()
     if beginning.start.user:
         privileges.become(privileges.account(beginning.start.user))

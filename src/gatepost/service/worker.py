@@ -42,6 +42,7 @@ from gatepost.service.core import Core, CoreFactory, factory
 from gatepost.service.handing_over import unpack
 from gatepost.service.serving import LOADED_EARLY, sockets_of, tame_allocator, tune_collector
 from gatepost.service.session_messages import Kick, Kicked, SessionsReply, SessionsRequest
+from gatepost.sharedstate.store.open import load_store
 
 OPEN_FILES_RESERVE = 1024
 """Descriptors beyond two a session: listeners, stores, pooled HTTP connections."""
@@ -172,6 +173,7 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     load_engine(configuration.front_end)
     load_directories(configuration.front_end)
     load_policy(configuration.front_end.policy)
+    load_store(configuration.front_end.shared_store)
     privileges.no_new_privileges()
     if start.user:
         privileges.become(privileges.account(start.user))

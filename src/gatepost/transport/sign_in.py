@@ -6,10 +6,12 @@ import asyncio
 import secrets
 
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.policy.ledger import Ledger
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.port import OwnedDirectory
 from gatepost.directory.sign_in import SignInService
 from gatepost.sharedstate.penalties import open_ledger
+from gatepost.sharedstate.store.open import SharedStore
 
 
 class HubSignIn(SignInService):
@@ -19,18 +21,28 @@ class HubSignIn(SignInService):
         self, configuration: Configuration, directory: OwnedDirectory, loop: asyncio.AbstractEventLoop
     ) -> None:
         front_end = configuration.front_end
-        ledger, self._writer = open_ledger(front_end.shared_state, loop)
+        own, self._writer = open_ledger(front_end.shared_state, loop)
+        ledger: Ledger = own
+        key = secrets.token_bytes(32)
+        self._store: SharedStore | None = None
+        if front_end.shared_store is not None:
+            self._store = SharedStore(front_end.shared_store, own, loop)
+            self._starting = loop.create_task(self._store.start())
+            ledger, key = self._store.ledger, self._store.marks_key
         super().__init__(
             directory,
             configuration.organization.default_domain,
             waiting_limit=front_end.limits.password_checks,
             per_address=front_end.limits.password_checks_per_address,
             known_seconds=directory.known_seconds,
-            policy=open_policy(front_end.policy, ledger, secrets.token_bytes(32)),
+            policy=open_policy(front_end.policy, ledger, key),
         )
 
     async def end(self) -> None:
         """Take no more checks, and let go of the file and of the policy's connections."""
         self.close()
         await self.policy.close()
+        if self._store is not None:
+            await self._store.end()
+            await asyncio.gather(self._starting, return_exceptions=True)
         self._writer.close()

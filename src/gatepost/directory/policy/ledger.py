@@ -14,6 +14,11 @@ MAX_ACCOUNTS = 50_000
 class Ledger(Port):
     """Accounts that all who judge passwords share. Times are seconds since 1970."""
 
+    @property
+    def alone(self) -> int:
+        """Charges that were made for this front end only, because the others could not be reached."""
+        ...
+
     async def charge(self, attempt: Attempt, penalty: Penalty, now: float) -> Charge | None:
         """As `penalty.charge`, at once for all: two attempts never see the same account. None: the store is away."""
         ...
@@ -25,6 +30,8 @@ class Ledger(Port):
 
 class MemoryLedger:
     """The `Ledger` of one process."""
+
+    alone = 0
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}

@@ -82,6 +82,8 @@ class Charge(msgspec.Struct, frozen=True):
     repeated: bool = False
     """The same password was charged before."""
     familiar: bool = False
+    alone: bool = False
+    """It was made for one front end only: what it shares with the others could not be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,19 @@ def let_go(account: Account, digest: bytes) -> Account:
     if mark.holders <= 1:
         return _without(account, digest)
     return _with(account, msgspec.structs.replace(mark, holders=mark.holders - 1))
+
+
+def joined(one: Account, other: Account) -> Account:
+    """What two who could not see each other hold against the same: a password that both have charged is one."""
+    known = {mark.digest: mark for mark in one.marks}
+    new = [mark for mark in other.marks if mark.digest not in known]
+    for mark in other.marks:
+        if mark.digest in known:
+            known[mark.digest] = msgspec.structs.replace(mark, holders=mark.holders + known[mark.digest].holders)
+    forgotten = max(other.count - len(other.marks), 0)  # charged so long ago that no mark is left
+    marks = sorted((*known.values(), *new), key=lambda mark: mark.at)[-MAX_MARKS:]
+    count = one.count + len(new) + forgotten
+    return Account(count, max(one.slot, other.slot), max(one.used, other.used), tuple(marks))
 
 
 def _concerned(attempt: Attempt, penalty: Penalty, *, familiar: bool) -> list[tuple[str, int]]:

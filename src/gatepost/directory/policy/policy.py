@@ -107,7 +107,7 @@ class SignInPolicy:
         mark = self._mark(canonical or name, password)
         penalty = self.settings.penalty
         if penalty is not None and not is_in(client, self.settings.trusted_networks):
-            attempt = _attempt(canonical, client, mark, penalty)
+            attempt = attempt_of(canonical, client, mark, penalty)
             charged, ledger = await self._charge(attempt, penalty)
             if not charged.keys:
                 self.refused += 1
@@ -190,7 +190,7 @@ class SignInPolicy:
             "sign_in.waiting": self.waiting,
             "sign_in.told_to_come_back": self.refused,
             "sign_in.too_many_sessions": self.over_limit,
-            "sign_in.charged_alone": self.unshared,
+            "sign_in.charged_alone": self.unshared + self._ledger.alone,
         }
 
     async def close(self) -> None:
@@ -256,7 +256,8 @@ _WRONG = Verdict.WRONG_CREDENTIALS
 _JUDGED = RIGHT | {_WRONG}
 
 
-def _attempt(canonical: str, client: str, mark: bytes, penalty: Penalty) -> Attempt:
+def attempt_of(canonical: str, client: str, mark: bytes, penalty: Penalty) -> Attempt:
+    """What is charged for a password: the client's address, with those that are one with it, and the user there."""
     group = group_of(client, penalty.ipv4_prefix, penalty.ipv6_prefix)
     return Attempt(
         mark,

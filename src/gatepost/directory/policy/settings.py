@@ -72,7 +72,7 @@ class PolicySettings:
     penalty: Penalty | None = field(default_factory=Penalty)
     """None: wrong passwords cost nothing but the delay of their answer."""
     sessions_per_user: int = 0
-    """Mail sessions of one user at the front ends of this machine at one time; 0: any number."""
+    """Mail sessions of one user at a time, at the front ends of this machine or that share a store; 0: any number."""
     sessions_per_address: int = 0
     """The same of one client address."""
     rules: tuple[Rule, ...] = ()

@@ -1,0 +1,3 @@
+"""Fixtures of the shared state's tests."""
+
+from shared_fleet import fleet  # noqa: F401 - a fixture
