@@ -45,7 +45,7 @@ def choose(mapping: Mapping, canonical_name: str, entries: Iterable[Entry]) -> E
     found: dict[int, list[Entry]] = {}
     for entry in entries:
         for rank, (attribute, value) in enumerate(wanted):
-            if any(text.casefold() == value for text in _texts(entry, attribute)):
+            if any(text.casefold() == value for text in texts_of(entry, attribute)):
                 found.setdefault(rank, []).append(entry)
                 break
     if not found:
@@ -66,7 +66,7 @@ def user_of(mapping: Mapping, entry: Entry) -> User:
         protocols=_protocols(mapping, entry),
         disabled=_is_disabled(mapping, entry),
         login_at_server=_text(entry, mapping.login_at_server),
-        send_as=tuple(sorted(_words(_texts(entry, mapping.send_as.lower())))) if mapping.send_as else (),
+        send_as=tuple(sorted(_words(texts_of(entry, mapping.send_as.lower())))) if mapping.send_as else (),
         groups=_groups(mapping, entry),
         reference=dn,
     )
@@ -92,7 +92,7 @@ def common_name(dn: str) -> str:
 
 def _name(mapping: Mapping, entry: Entry) -> str:
     # Values have no order: of several the first by the alphabet, so that it is always the same.
-    for text in sorted(_texts(entry, mapping.name.lower())):
+    for text in sorted(texts_of(entry, mapping.name.lower())):
         try:
             return canonical_login_name(text, mapping.account_domains[0] if mapping.account_domains else "")
         except BadLoginName:
@@ -123,7 +123,7 @@ def _version(mapping: Mapping, entry: Entry) -> str:
 
 
 def _is_disabled(mapping: Mapping, entry: Entry) -> bool:
-    texts = _texts(entry, mapping.disabled.lower()) if mapping.disabled else []
+    texts = texts_of(entry, mapping.disabled.lower()) if mapping.disabled else []
     if mapping.disabled_bit:
         return any(text.lstrip("-").isdigit() and int(text) & mapping.disabled_bit for text in texts)
     return any(text.lower() in mapping.disabled_values for text in texts)
@@ -131,13 +131,13 @@ def _is_disabled(mapping: Mapping, entry: Entry) -> bool:
 
 def _protocols(mapping: Mapping, entry: Entry) -> frozenset[Protocol]:
     allowed = set(CLIENT_PROTOCOLS)
-    if mapping.protocols and (words := _words(_texts(entry, mapping.protocols.lower()))):
+    if mapping.protocols and (words := _words(texts_of(entry, mapping.protocols.lower()))):
         allowed = {protocol for protocol in CLIENT_PROTOCOLS if protocol.value in words}
     if mapping.denied_protocols:
-        words = _words(_texts(entry, mapping.denied_protocols.lower()))
+        words = _words(texts_of(entry, mapping.denied_protocols.lower()))
         allowed = {protocol for protocol in allowed if protocol.value not in words}
     if mapping.protocol_settings:
-        for text in _texts(entry, mapping.protocol_settings.lower()):
+        for text in texts_of(entry, mapping.protocol_settings.lower()):
             parts = text.split(_SETTINGS_SIGN)
             if len(parts) > 1 and parts[1] == "0" and parts[0].lower() in _SETTINGS:
                 allowed.discard(_SETTINGS[parts[0].lower()])
@@ -146,7 +146,7 @@ def _protocols(mapping: Mapping, entry: Entry) -> frozenset[Protocol]:
 
 def _groups(mapping: Mapping, entry: Entry) -> frozenset[str]:
     """Each group by its name, and by its distinguished name where that is what stands there."""
-    texts = _texts(entry, mapping.groups.lower()) if mapping.groups else []
+    texts = texts_of(entry, mapping.groups.lower()) if mapping.groups else []
     return frozenset(name.lower() for text in texts for name in (text, common_name(text)))
 
 
@@ -155,11 +155,11 @@ def _words(texts: Iterable[str]) -> set[str]:
 
 
 def _text(entry: Entry, attribute: str) -> str:
-    texts = _texts(entry, attribute.lower()) if attribute else []
+    texts = texts_of(entry, attribute.lower()) if attribute else []
     return texts[0] if texts else ""
 
 
-def _texts(entry: Entry, attribute: str) -> list[str]:
+def texts_of(entry: Entry, attribute: str) -> list[str]:
     """The values of an attribute, which is in lower case, that are text of bearable length."""
     texts = []
     for value in entry[1].get(attribute, [])[:MAX_VALUES]:

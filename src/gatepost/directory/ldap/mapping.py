@@ -55,6 +55,8 @@ class Mapping:
     """The attribute with the user's groups: names, or distinguished names that begin with them."""
     protocol_settings: str = ""
     """Active Directory's attribute with values such as `IMAP4§0§…`."""
+    numbers_changes: bool = False
+    """Whether servers number their changes as domain controllers do (`ldap.changes`)."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -83,6 +85,17 @@ class Mapping:
             for login in self.logins
             if is_account or not _is_account(login)
         )
+
+    def names(self, login: Login, value: str) -> tuple[str, ...]:
+        """The other way round: the names by which the user is found who has `value` in that attribute."""
+        before, _, after = login.form.partition("{account}" if _is_account(login) else "{address}")
+        lower = value.lower()
+        if not (lower.startswith(before.lower()) and lower.endswith(after.lower())):
+            return ()
+        word = value[len(before) : len(value) - len(after)]
+        if not _is_account(login):
+            return (word,)
+        return tuple(f"{word}@{domain}" for domain in self.account_domains) or (word,)
 
 
 def _is_account(login: Login) -> bool:
@@ -126,6 +139,7 @@ ACTIVE_DIRECTORY = Mapping(
     disabled_bit=2,
     protocol_settings="protocolSettings",
     groups="memberOf",
+    numbers_changes=True,
 )
 OPENLDAP = Mapping(
     filter="(objectClass=inetOrgPerson)",
