@@ -137,21 +137,29 @@ class LdapEngine:
             raise DirectoryUnavailable(f"referred on to {again.url}: not followed twice") from None
 
     def _searching(self, server: LdapServer) -> LdapSession:
-        """A connection that may search. Raises `Broken`."""
-        session = LdapSession(server, self._roads, self._loop)
-        settings = self._settings
-        if settings.bind_name:
-            try:
-                refused = session.bind(settings.bind_name, settings.bind_password.encode())
-            except DirectoryUnavailable as fault:
-                refused = str(fault)
-            except Broken:
-                session.close()
-                raise
-            if refused:
-                session.close()
-                raise Broken(f"the sign-in as {settings.bind_name} was refused: {refused}")
-        return session
+        return open_searching(server, self._settings, self._roads, self._loop)
+
+
+def open_searching(
+    server: LdapServer, settings: LdapSettings, roads: Roads, loop: asyncio.AbstractEventLoop
+) -> LdapSession:
+    """A connection that may search, as the account of `settings`. Called in a thread; `loop` runs in another.
+
+    Raises `Broken`.
+    """
+    session = LdapSession(server, roads, loop)
+    if settings.bind_name:
+        try:
+            refused = session.bind(settings.bind_name, settings.bind_password.encode())
+        except DirectoryUnavailable as fault:
+            refused = str(fault)
+        except Broken:
+            session.close()
+            raise
+        if refused:
+            session.close()
+            raise Broken(f"the sign-in as {settings.bind_name} was refused: {refused}")
+    return session
 
 
 def _search_in(session: LdapSession, *, base: str, wanted: str, attributes: tuple[str, ...]) -> list[Entry]:

@@ -13,6 +13,8 @@ _TEXT, _NUMBER, _LARGE, _OCTETS, _NAME = (
 """Pairs of `attributeSyntax` and `oMSyntax`: text, integer, large integer, octets, distinguished name."""
 _DN_CLASS = "KwwCh3McAIVK"
 """`oMObjectClass` of distinguished names, in base64."""
+_READABLE = "D:(A;;RPWPCRCCDCLCLORCWOWDSDDTSW;;;DA)(A;;RPWPCRCCDCLCLORCWOWDSDDTSW;;;SY)(A;;RPLCLORC;;;AU)"
+"""Rights of new entries (SDDL): administrators may do everything, whoever has signed in may read."""
 _EXCHANGE = "1.2.840.113556.1.4.7000.102"
 _OWN = "1.3.6.1.4.1.55555"
 
@@ -113,6 +115,7 @@ def _class(schema: str, name: str, number: int) -> str:
         "objectClassCategory": "1",
         "subClassOf": parent,
         "rDNAttID": "cn",
+        "defaultSecurityDescriptor": _READABLE,
         "possSuperiors": "container",
     }
     return _entry(schema, name, "classSchema", more, may)
