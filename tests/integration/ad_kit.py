@@ -12,7 +12,7 @@ import pytest
 from doors import Servers, missing
 from ldap_kit import require_python_ldap
 
-from gatepost.lab.servers.exchange_entries import ExchangeEntries, change, mailbox_guid
+from gatepost.lab.servers.exchange_entries import ExchangeEntries, change
 from gatepost.lab.servers.exchange_schema import schema_ldifs
 from gatepost.lab.servers.process import ServerMissing
 from gatepost.lab.servers.samba import ADMIN_PASSWORD, Samba
@@ -134,5 +134,5 @@ def _mailbox(name: str, database: str) -> str:
         "msExchVersion": 44220983382016,
     }
     if name == "alice":
-        values["msExchMailboxGuid"] = mailbox_guid(GUID)
+        values["msExchMailboxGuid"] = GUID.bytes_le
     return change(dn_of(name), values)

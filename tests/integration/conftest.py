@@ -42,11 +42,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ad_kit import domain  # noqa: F401 - a fixture
 from balanced import start as start_balanced  # noqa: F401 - a fixture
 from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
 from etcd_kit import etcd_cluster, etcd_node, own_cluster, shared_etcd  # noqa: F401 - fixtures
-from ad_kit import domain  # noqa: F401 - a fixture
 from kerberos_kit import realm  # noqa: F401 - a fixture
 from sites import all_sites, sites  # noqa: F401 - fixtures
 from sql_kit import mariadb, postgresql  # noqa: F401 - fixtures

@@ -113,7 +113,7 @@ def import_ad(
         if not yes and not (sys.stdin.isatty() and click.confirm("Write this?", default=False, err=True)):
             raise click.ClickException("nothing was changed" + ("" if sys.stdin.isatty() else ": add --yes"))
         _change(session, operator, found, show=False)
-        click.echo(f"changed {session.written}")
+    click.echo(f"changed {session.written}")
 
 
 def _settings(urls: tuple[str, ...], ca: str | None, bind_name: str | None, password_file: str | None) -> LdapSettings:

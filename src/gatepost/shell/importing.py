@@ -27,6 +27,7 @@ class Import:
     def __init__(self, found: Found) -> None:
         self.found = found
         self.notes: list[str] = []
+        self._assumed: dict[str, list[str]] = {}
 
     def run(self, session: Session, *, what_if: bool) -> None:
         """Change the file, or say what would change. Within a statement of `session`. Raises `ShellError`, OSError."""
@@ -53,6 +54,11 @@ class Import:
             self._put_server(text, servers.of(server.name), server, sites)
         for database in self.found.databases.values():
             self._put_database(text, names["databases"].of(database.name), database, servers, organization)
+        for answers, added in self._assumed.items():
+            self.notes.append(
+                f"server{'s' if len(added) > 1 else ''} {', '.join(added)}: taken to answer {answers} at the usual "
+                f"ports; add imaps and pop3s where these services run"
+            )
         for kind, word in (
             ("sites", "site"), ("site_links", "site link"), ("servers", "server"), ("databases", "database"),
         ):  # fmt: skip
@@ -124,8 +130,7 @@ class Import:
             keys = {"site": site, "roles": roles, "version": version, "fqdn": fqdn, "endpoints": endpoints or None}
             text.add_table(("servers", name), keys)
             if endpoints:
-                answers = " and ".join(endpoints)
-                self.notes.append(f"server {name}: {answers} at the usual ports; add imaps and pop3s where it has them")
+                self._assumed.setdefault(" and ".join(endpoints), []).append(name)
             return
         table = tables[name]
         fqdn = str(table.get("fqdn") or name).lower()

@@ -18,7 +18,7 @@ def databases_of(entries: Entries, servers: Mapping[Key, FoundServer], notes: No
     for entry in entries.copies:
         copies.setdefault(key(entry[0])[1:], []).append(entry)
     found: dict[str, FoundDatabase] = {}
-    first: dict[str, Key] = {}
+    first: dict[str, str] = {}
     for entry in entries.databases:
         name, place = name_of(entry), key(entry[0])
         if is_conflict(name):
@@ -26,8 +26,8 @@ def databases_of(entries: Entries, servers: Mapping[Key, FoundServer], notes: No
             continue
         if notes.skips(name):
             continue
-        if first.setdefault(name.casefold(), place) != place:
-            notes.twice("databases", name, first[name.casefold()], place)
+        if key(first.setdefault(name.casefold(), entry[0])) != place:
+            notes.twice("databases", name, first[name.casefold()], entry[0])
             continue
         kept = _copies(entry, name, copies.get(place, []), servers, notes)
         if kept:

@@ -9,7 +9,7 @@ from gatepost.directory.exchange.found import Ambiguous, Found
 from gatepost.directory.exchange.names import name_of
 from gatepost.directory.exchange.notes import Notes
 from gatepost.directory.exchange.reading import Entries
-from gatepost.directory.exchange.servers import directories_of, servers_of
+from gatepost.directory.exchange.servers import directories_of, note_groups, servers_of
 from gatepost.directory.exchange.sites import links_of, sites_of
 
 
@@ -32,6 +32,7 @@ def found_in(
     servers = servers_of(entries, sites, notes, said, {n.casefold(): site for n, site in (known_sites or {}).items()})
     databases = databases_of(entries, servers, notes)
     directories = directories_of(entries, servers, notes)
+    note_groups(entries, servers, notes)
     names = [name_of(entry) for entry in entries.organizations]
     if len(names) > 1:
         notes.ambiguous.append(f"there are several Exchange organizations: {', '.join(sorted(names))}")

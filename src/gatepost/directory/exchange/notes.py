@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gatepost.directory.exchange.names import Key
+from gatepost.directory.exchange.names import values_of
 
 
 @dataclass
@@ -22,9 +22,9 @@ class Notes:
         self.not_mapped.append(f"{name}: left out, as you said")
         return True
 
-    def twice(self, kind: str, name: str, first: Key, second: Key) -> None:
-        """Two objects of a kind have one name."""
-        one, other = (" in ".join(place[1:3]) for place in (first, second))
+    def twice(self, kind: str, name: str, first: str, second: str) -> None:
+        """Two objects of a kind, given by their distinguished names, have one name."""
+        one, other = (" in ".join(values_of(dn)[1:3]) for dn in (first, second))
         self.ambiguous.append(
             f"there are two {kind} called {name}: in {one}, and in {other}. Rename one of the two, or leave both out "
             f'with --leave-out "{name}"'

@@ -47,6 +47,8 @@ class Entries:
     directories: tuple[Entry, ...] = ()
     databases: tuple[Entry, ...] = ()
     copies: tuple[Entry, ...] = ()
+    groups: tuple[Entry, ...] = ()
+    """Database availability groups."""
 
 
 def read_entries(session: LdapSession, *, only_sites: bool = False) -> Entries:
@@ -77,6 +79,7 @@ def read_entries(session: LdapSession, *, only_sites: bool = False) -> Entries:
         pages(exchange, "msExchVirtualDirectory", _DIRECTORY),
         pages(exchange, "msExchPrivateMDB", _DATABASE),
         pages(exchange, "msExchMDBCopy", _COPY),
+        pages(exchange, "msExchMDBAvailabilityGroup", ("cn",)),
     )
 
 

@@ -51,7 +51,7 @@ def servers_of(
     the file says already, which counts where nothing else is known.
     """
     found: dict[Key, FoundServer] = {}
-    first: dict[str, Key] = {}
+    first: dict[str, str] = {}
     for entry in entries.servers:
         name, place = name_of(entry), key(entry[0])
         if _TRANSPORT_SERVICE in _classes(entry):
@@ -64,10 +64,22 @@ def servers_of(
         server = _server(entry, name, sites, notes, said, known)
         if server is None:
             continue
-        if first.setdefault(name.casefold(), place) != place:
-            notes.twice("servers", name, first[name.casefold()], place)
+        if key(first.setdefault(name.casefold(), entry[0])) != place:
+            notes.twice("servers", name, first[name.casefold()], entry[0])
         found[place] = server
     return found
+
+
+def note_groups(entries: Entries, servers: Mapping[Key, FoundServer], notes: Notes) -> None:
+    """Name the database availability groups: in the file their databases' copies say who belongs together."""
+    members: dict[Key, list[str]] = {}
+    for entry in entries.servers:
+        server = servers.get(key(entry[0]))
+        if server is not None:
+            members.setdefault(key(text_of(entry, "msexchmdbavailabilitygrouplink")), []).append(server.name)
+    for entry in entries.groups:
+        names = ", ".join(sorted(members.get(key(entry[0]), []))) or "no servers"
+        notes.not_mapped.append(f"{name_of(entry)}: {names}; as a group, since their databases' copies say the same")
 
 
 def version_of(entry: Entry) -> tuple[int, int] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping as Values
 from hashlib import blake2b
+from uuid import UUID
 
 import ldap
 from ldap.dn import str2dn
 from ldap.filter import escape_filter_chars
 
-from gatepost.directory.ldap.mapping import Mapping
+from gatepost.directory.ldap.mapping import Login, Mapping
 from gatepost.directory.port import BY_DIRECTORY, User
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
@@ -41,11 +42,11 @@ def choose(mapping: Mapping, canonical_name: str, entries: Iterable[Entry]) -> E
 
     An entry that does not have the name at all is not taken, whatever the server thinks: it would be another user.
     """
-    wanted = [(login.attribute.lower(), value.casefold()) for login, value in mapping.wanted(canonical_name)]
+    wanted = mapping.wanted(canonical_name)
     found: dict[int, list[Entry]] = {}
     for entry in entries:
-        for rank, (attribute, value) in enumerate(wanted):
-            if any(text.casefold() == value for text in texts_of(entry, attribute)):
+        for rank, (login, value) in enumerate(wanted):
+            if _has(entry, login, value):
                 found.setdefault(rank, []).append(entry)
                 break
     if not found:
@@ -78,7 +79,10 @@ def question(mapping: Mapping, canonical_name: str) -> str:
     What comes from outside becomes part of a filter through the library's `escape_filter_chars` here and nowhere else:
     whatever a name holds, it is compared, not obeyed.
     """
-    parts = [f"({login.attribute}={escape_filter_chars(value)})" for login, value in mapping.wanted(canonical_name)]
+    parts = [
+        f"({login.attribute}={_escaped_guid(value) if login.is_guid else escape_filter_chars(value)})"
+        for login, value in mapping.wanted(canonical_name)
+    ]
     return f"(&{mapping.filter}(|{''.join(parts)}))" if parts else ""
 
 
@@ -88,6 +92,19 @@ def common_name(dn: str) -> str:
         return str(str2dn(dn)[0][0][1])
     except (ldap.DECODING_ERROR, IndexError):
         return dn
+
+
+def _has(entry: Entry, login: Login, value: str) -> bool:
+    """Whether the entry has this value in that attribute."""
+    attribute = login.attribute.lower()
+    if login.is_guid:
+        return UUID(value).bytes_le in entry[1].get(attribute, [])
+    return any(text.casefold() == value.casefold() for text in texts_of(entry, attribute))
+
+
+def _escaped_guid(guid: str) -> str:
+    """A GUID's octets as they are stored, in a filter: its first three parts with the least octet first."""
+    return "".join(f"\\{octet:02x}" for octet in UUID(guid).bytes_le)
 
 
 def _name(mapping: Mapping, entry: Entry) -> str:

@@ -9,9 +9,7 @@ EX-16                 2016: DB16                       EX-07   2007, all roles, 
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Mapping, Sequence
-from uuid import UUID
 
 Values = Mapping[str, str | int | bytes | Sequence[str]]
 
@@ -182,11 +180,6 @@ def change(dn: str, values: Mapping[str, str | int | bytes | Sequence[str] | Non
         f"replace: {name}\n{_lines({name: value} if value is not None else {})}-\n" for name, value in values.items()
     ]
     return f"dn: {dn}\nchangetype: modify\n{''.join(parts)}\n"
-
-
-def mailbox_guid(guid: UUID) -> bytes:
-    """A GUID as Active Directory stores it: its first three parts with the least octet first."""
-    return struct.pack("<IHH", *guid.fields[:3]) + guid.bytes[8:]
 
 
 def _lines(values: Values) -> str:
