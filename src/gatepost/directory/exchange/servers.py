@@ -92,7 +92,7 @@ def version_of(entry: Entry) -> tuple[int, int] | None:
     if match:
         return int(match[1]), int(match[2])
     number = number_of(entry, "versionnumber")
-    return (number >> 22 & 63, number >> 16 & 63) if number and number >> 22 & 63 else None
+    return (number >> 22 & 63, number >> 16 & 63) if number and number > 0 and number >> 22 & 63 else None
 
 
 def generation(version: tuple[int, int]) -> Version | None:

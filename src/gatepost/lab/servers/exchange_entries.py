@@ -153,7 +153,10 @@ class ExchangeEntries:
             found.append(entry(dn, "msExchPrivateMDB", {"msExchMasterServerOrAvailabilityGroup": self._dag}))
             servers = {f"EX-MBX-0{number}": place for place, number in enumerate(holders, 1)} or {"EX-16": 1}
             for server, preference in servers.items():
-                values = {"msExchHostServerLink": self.server(server), "msExchActivationPreference": preference}
+                values: Values = {
+                    "msExchHostServerLink": self.server(server),
+                    "msExchActivationPreference": preference,
+                }
                 found.append(entry(f"CN={server},{dn}", "msExchMDBCopy", values))
         store = f"CN=InformationStore,{self.server('EX-07')}"
         owner = {"msExchOwningServer": self.server("EX-07")}
