@@ -192,7 +192,7 @@ def test_two_databases_of_one_name_are_refused(domain: Domain, imported: Path, a
     assert "there are two databases called" in done.output
     assert "First Storage Group" in done.output
     assert left_out.exit_code == 0, left_out.output
-    assert "DB01: left out, as you said" in left_out.output
+    assert "database DB01: left out, as you said" in left_out.output
     assert imported.read_bytes() == before
 
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # imported on use: the LDAP library is an extra
     from gatepost.directory.settings import LdapSettings
     from gatepost.shell.session import Session
 
+READ_SECONDS = 30.0
+"""For each page: whole partitions take longer than one user."""
 NEW_NAME = "exchange"
 """Name of a new file's organization where Active Directory has none."""
 
@@ -126,13 +128,8 @@ def _settings(urls: tuple[str, ...], ca: str | None, bind_name: str | None, pass
             raise click.BadParameter(f"{url}: write it like ldaps://dc-01.contoso.com", param_hint="--ldap")
     pem = Path(ca).read_bytes() if ca else b""
     password = read_password(from_stdin=False, file=password_file) if bind_name else ""
-    seconds = READ_SECONDS
-    servers = tuple(LdapServer(url.rstrip("/"), url.startswith("ldap:"), pem, seconds) for url in urls)
+    servers = tuple(LdapServer(url.rstrip("/"), url.startswith("ldap:"), pem) for url in urls)
     return LdapSettings(servers, "", ACTIVE_DIRECTORY, bind_name or "", password)
-
-
-READ_SECONDS = 30.0
-"""For each page: whole partitions take longer than one user."""
 
 
 def _configured(config: str, name: str | None) -> LdapSettings:
@@ -159,7 +156,8 @@ def _read(settings: LdapSettings, *, only_sites: bool) -> Entries:
     except ImportError as fault:
         raise click.ClickException(f"this needs {fault.name}: pip install gatepost[ldap]") from fault
 
-    return asyncio.run(read_directory(settings, only_sites=only_sites))
+    servers = tuple(replace(server, seconds=READ_SECONDS) for server in settings.servers)
+    return asyncio.run(read_directory(replace(settings, servers=servers), only_sites=only_sites))
 
 
 @contextmanager
@@ -167,6 +165,8 @@ def _session_on(
     organization: str | None, config: str, entries: Entries, *, keep: bool
 ) -> Iterator[tuple[Session, _Operator]]:
     """A session on the file; on a new one, which stays only if the import is written."""
+    import tomlkit
+
     from gatepost.directory.exchange.names import name_of
     from gatepost.shell.session import Session
 
@@ -181,17 +181,13 @@ def _session_on(
     name = next((name_of(entry) for entry in entries.organizations), NEW_NAME)
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / Path(organization).name
-        draft.write_text(f'[organization]\nname = "{_toml(name)}"\n')
+        draft.write_text(f"[organization]\nname = {tomlkit.item(name).as_string()}\n")
         session = Session(str(draft), operator, alone=True)
         yield session, operator
         if keep and session.written is not None:
             with Path(organization).open("x") as file:  # whoever has made it meanwhile keeps theirs
                 file.write(draft.read_text())
             session.written = Path(organization)
-
-
-def _toml(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _found(session: Session, entries: Entries, leave_out: tuple[str, ...], said: dict[str, str]) -> Found:

@@ -187,6 +187,7 @@ def test_two_directories_of_one_path_are_the_default_site_s() -> None:
 def test_odd_sites_links_and_subnets_are_named() -> None:
     sites = f"CN=Sites,{CONFIGURATION}"
     entries = with_more(captured(), "sites", entry(f"CN=usa\\0ACNF:9d07,{sites}"))
+    entries = with_more(entries, "sites", entry(f"CN=a\x1b[31mb,{sites}"))
     entries = with_more(entries, "subnets", entry(f"CN=all,CN=Subnets,{sites}", siteobject=site_dn("usa")))
     entries = with_more(entries, "subnets", entry(f"CN=10.8.0.0/16,CN=Subnets,{sites}", siteobject=site_dn("gone")))
     links = f"CN=Inter-Site Transports,{sites}"
@@ -203,6 +204,7 @@ def test_odd_sites_links_and_subnets_are_named() -> None:
         "site link mail: it is for the replication of directories by SMTP",
         "site link DEFAULTIPSITELINK: it joins fewer than two sites",
         "site link far: cost is 0",
+        "site a\x1b[31mb: its name is none that the file can hold",
     ):
         assert _told(found, words), words
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -238,3 +239,29 @@ def test_only_who_has_the_guid_is_taken() -> None:
     other: Entry = ("CN=other", {"msexchmailboxguid": [octets[::-1]]})
     assert choose(AD, guid, [other, owner]) == owner
     assert choose(AD, guid, [other]) is None
+
+
+def test_controllers_that_refuse_are_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service's account must not be locked by its own questions."""
+    monkeypatch.setattr("gatepost.directory.ldap.changes.AGAIN_SECONDS", 1.0)
+    controller = Controller()
+    controller.fault = Broken("the sign-in was refused")
+    changes, said = _changes(controller)
+    pauses: list[float] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            if len(pauses) == 8:
+                controller.fault = None  # it answers once, then goes away again
+            elif len(pauses) == 9:
+                controller.fault = Broken("away")
+            elif len(pauses) == 12:
+                self.set()
+            return self.is_set()
+
+    changes._ended = Ended()
+    changes._run()
+    assert pauses[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert pauses[9:11] == [1.0, 2.0], "after it has answered"
+    assert said == [("",)]

@@ -21,10 +21,7 @@ def databases_of(entries: Entries, servers: Mapping[Key, FoundServer], notes: No
     first: dict[str, str] = {}
     for entry in entries.databases:
         name, place = name_of(entry), key(entry[0])
-        if is_conflict(name):
-            notes.not_mapped.append(f"database {name.splitlines()[0]}: the rest of a replication conflict")
-            continue
-        if notes.skips(name):
+        if notes.skips("database", name):
             continue
         if key(first.setdefault(name.casefold(), entry[0])) != place:
             notes.twice("databases", name, first[name.casefold()], entry[0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gatepost.directory.exchange.names import values_of
+from gatepost.directory.exchange.names import is_conflict, values_of
+from gatepost.organization.check import MAX_NAME
 
 
 @dataclass
@@ -15,11 +16,17 @@ class Notes:
     not_mapped: list[str] = field(default_factory=list)
     ambiguous: list[str] = field(default_factory=list)
 
-    def skips(self, name: str) -> bool:
-        """Whether the operator has left this name out; noted."""
-        if name.casefold() not in self.left_out:
+    def skips(self, kind: str, name: str) -> bool:
+        """Whether an object of this name is not looked at, which is noted: an odd one, or left out by the operator."""
+        if is_conflict(name):
+            why = "the rest of a replication conflict"
+        elif not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip():
+            why = "its name is none that the file can hold"
+        elif name.casefold() in self.left_out:
+            why = "left out, as you said"
+        else:
             return False
-        self.not_mapped.append(f"{name}: left out, as you said")
+        self.not_mapped.append(f"{kind} {' '.join(name.split())[:MAX_NAME]}: {why}")
         return True
 
     def twice(self, kind: str, name: str, first: str, second: str) -> None:

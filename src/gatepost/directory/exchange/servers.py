@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gatepost.directory.exchange.found import FoundDirectory, FoundServer, FoundSite
-from gatepost.directory.exchange.names import Key, is_conflict, key, name_of, number_of, text_of, values_of
+from gatepost.directory.exchange.names import Key, key, name_of, number_of, text_of, values_of
 from gatepost.directory.exchange.notes import Notes
 from gatepost.directory.exchange.reading import Entries
 from gatepost.directory.ldap.entries import Entry, texts_of
@@ -56,10 +56,7 @@ def servers_of(
         name, place = name_of(entry), key(entry[0])
         if _TRANSPORT_SERVICE in _classes(entry):
             continue
-        if is_conflict(name):
-            notes.not_mapped.append(f"server {name.splitlines()[0]}: the rest of a replication conflict")
-            continue
-        if notes.skips(name):
+        if notes.skips("server", name):
             continue
         server = _server(entry, name, sites, notes, said, known)
         if server is None:

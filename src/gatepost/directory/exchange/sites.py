@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from gatepost.directory.exchange.found import FoundLink, FoundSite
-from gatepost.directory.exchange.names import Key, is_conflict, key, name_of, number_of, text_of
+from gatepost.directory.exchange.names import Key, key, name_of, number_of, text_of
 from gatepost.directory.exchange.notes import Notes
 from gatepost.directory.exchange.reading import Entries
 from gatepost.directory.ldap.entries import Entry, texts_of
@@ -25,9 +25,7 @@ def sites_of(entries: Entries, notes: Notes) -> dict[Key, FoundSite]:
     found: dict[Key, FoundSite] = {}
     for entry in entries.sites:
         name, place = name_of(entry), key(entry[0])
-        if is_conflict(name):
-            notes.not_mapped.append(f"site {_plain(name)}: the rest of a replication conflict")
-        elif not notes.skips(name):
+        if not notes.skips("site", name):
             flags = number_of(entry, "msexchtransportsiteflags")
             hub = None if flags is None else bool(flags & HUB_SITE)
             found[place] = FoundSite(name, tuple(sorted(subnets.pop(place, []), key=_order)), hub)
@@ -42,13 +40,10 @@ def links_of(entries: Entries, sites: dict[Key, FoundSite], notes: Notes) -> dic
     found: dict[str, FoundLink] = {}
     for entry in entries.site_links:
         name, place = name_of(entry), key(entry[0])
-        if is_conflict(name):
-            notes.not_mapped.append(f"site link {_plain(name)}: the rest of a replication conflict")
+        if notes.skips("site link", name):
             continue
         if len(place) < 2 or place[1] != _IP:
             notes.not_mapped.append(f"site link {name}: it is for the replication of directories by SMTP")
-            continue
-        if notes.skips(name):
             continue
         joined = [sites[site].name for site in map(key, texts_of(entry, "sitelist")) if site in sites]
         if len(joined) < 2:
@@ -66,8 +61,7 @@ def _subnets(entries: Entries, notes: Notes) -> dict[Key, list[Network]]:
     found: dict[Key, list[Network]] = {}
     for entry in entries.subnets:
         name = name_of(entry)
-        if is_conflict(name):
-            notes.not_mapped.append(f"subnet {_plain(name)}: the rest of a replication conflict")
+        if notes.skips("subnet", name):
             continue
         try:
             network = ip_network(name)
@@ -88,7 +82,3 @@ def _cost(entry: Entry, attribute: str, name: str, notes: Notes) -> int | None:
 
 def _order(network: Network) -> tuple[int, int, int]:
     return network.version, int(network.network_address), network.prefixlen
-
-
-def _plain(name: str) -> str:
-    return name.replace("\n", " ")

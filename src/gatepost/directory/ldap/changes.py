@@ -26,7 +26,9 @@ from gatepost.organization.names import BadLoginName, canonical_login_name
 MAX_CHANGED = 500
 """Users who have changed since the last question and are told one by one; of more, everybody is asked for anew."""
 AGAIN_SECONDS = 1.0
-"""After a controller has failed, until the next is tried."""
+"""After a controller has failed, until the next is tried; twice as long after each round in which all have failed."""
+LONGEST_SECONDS = 60.0
+"""The longest pause: a wrong password must not lock the account, and what is no domain controller becomes none."""
 _USERS = "(objectClass=user)(!(objectClass=computer))"
 """What users are also once they are deleted or the directory's own filter does not let them through any more."""
 
@@ -54,7 +56,7 @@ def mark_of(session: LdapSession) -> Mark:
     root = session.read("", ("highestCommittedUSN", "dsServiceName"))
     numbers = texts_of(root, "highestcommittedusn") if root is not None else []
     services = texts_of(root, "dsservicename") if root is not None else []
-    if not numbers or not numbers[0].isdigit() or not services:
+    if not numbers or not (numbers[0].isascii() and numbers[0].isdigit()) or not services:
         raise CannotTell("the server does not number its changes: it is no domain controller")
     service = session.read(services[0], ("invocationId",))
     invocations = service[1].get("invocationid", []) if service is not None else []
@@ -149,16 +151,21 @@ class Changes:
         return session.pages(self._base, wanted, self._wanted, MAX_CHANGED, deleted=True)
 
     def _run(self) -> None:
+        pause = AGAIN_SECONDS
         while not self._ended.is_set():
             for server, connect in self._connect.items():
+                before = self._mark
                 try:
                     self._follow(server, connect)
                 except (Broken, DirectoryUnavailable) as fault:
                     self._failed(server, str(fault))
                 except Exception:  # noqa: BLE001 - whatever a server sends, the next question is asked
                     self._log.exception("directory.engine_failed", directory=self._name)
-                if self._ended.wait(AGAIN_SECONDS):
+                if self._mark is not before:
+                    pause = AGAIN_SECONDS  # it did answer
+                if self._ended.wait(pause):
                     return
+            pause = min(2 * pause, LONGEST_SECONDS)
 
     def _follow(self, server: str, connect: Callable[[], LdapSession]) -> None:
         """Ask this controller for as long as it answers. Raises `Broken`, `DirectoryUnavailable`."""

@@ -28,6 +28,8 @@ PLAIN = "ldap://"
 """To the library every connection is one in clear; see `road`."""
 PAGE_ENTRIES = 500
 """Half of what Active Directory sends at most in one page."""
+MAX_PAGES = 1000
+"""A server that sends more of them, perhaps empty ones, has lost its way."""
 SHOW_DELETED = "1.2.840.113556.1.4.417"
 """The control by which Active Directory shows what is left of deleted entries."""
 LOOP_SECONDS = 2.0
@@ -146,7 +148,7 @@ class LdapSession:
         page = SimplePagedResultsControl(criticality=True, size=PAGE_ENTRIES, cookie=b"")
         controls = [page, *([LDAPControl(SHOW_DELETED, False, None)] if deleted else [])]
         entries: list[Entry] = []
-        while True:
+        for _ in range(MAX_PAGES):
             try:
                 message = self._ldap.search_ext(
                     base,
@@ -168,6 +170,7 @@ class LdapSession:
             if not cookies or not cookies[0]:
                 return entries
             page.cookie = cookies[0]
+        raise DirectoryUnavailable(f"more than {MAX_PAGES} pages for {question}")
 
     def cut(self) -> None:
         """See `Session`."""
