@@ -23,6 +23,7 @@ from gatepost.lab.servers.exchange_entries import change
 from gatepost.lab.servers.pki import CertificateAuthority
 from gatepost.lab.servers.samba import ADMIN_PASSWORD
 from gatepost.lab.toml_text import Table
+from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Mailbox
 
 LONG = Ages(positive_seconds=3600.0, negative_seconds=3600.0)
@@ -95,6 +96,26 @@ async def test_both_kinds_of_tls_are_verified(domain: Domain, servers: Servers) 
                     await directory.ask("alice@contoso.com")
             directory.close()
             await directory.wait_closed()
+
+
+async def test_a_mailbox_of_no_database_and_a_user_without_imap(
+    domain: Domain, directory: CachedDirectory, administrator: Administrator
+) -> None:
+    dn = administrator.add_user("old", domain.entries.database("DB01"))
+    server = "/o=Contoso/ou=First/cn=Configuration/cn=Servers/cn=EX-OLD"
+    administrator.replace(dn, "msExchHomeServerName", server)
+    administrator.replace(dn, "protocolSettings", "IMAP4§0§1§4§ISO-8859-1", "POP3§1§1§4")
+    administrator.replace(dn, "homeMDB")
+
+    async def as_it_is() -> bool:
+        found = await directory.ask("old@contoso.com")
+        return found is not None and found.mailbox == Mailbox(home_server="EX-OLD")
+
+    await _until(as_it_is)
+    protocols = (await _ask(directory, "old@contoso.com")).protocols
+    assert Protocol.IMAP not in protocols
+    assert {Protocol.POP3, Protocol.HTTPS} < protocols
+    administrator.delete(dn)
 
 
 # --- changes
@@ -287,3 +308,12 @@ def test_the_configured_directory_is_imported_from(door: FrontDoor) -> None:
     text = door.command("organization", "import-ad", "--dry-run", "--leave-out", "DB01", "--leave-out", "DB02")
     assert "+[servers.EX-16]" in text
     assert "+[servers.MBX-01]" not in text
+
+
+def test_the_sites_come_into_the_front_door_s_own_file(door: FrontDoor) -> None:
+    """And what it is asked next it answers by them."""
+    door.command("organization", "import-ad", "--only-sites", "--yes")
+    text = door.command("explain", "alice@contoso.com", "--protocol", "https", "--client", "10.2.7.9")
+    assert "client:    10.2.7.9, site asia (subnet 10.2.7.0/24)" in text
+    assert _imap(door, "alice", PASSWORDS["alice"]) == "MBX-01"
+    assert "nothing to change" in door.command("organization", "import-ad", "--only-sites", "--yes")

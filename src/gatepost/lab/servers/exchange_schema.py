@@ -38,6 +38,8 @@ _ATTRIBUTES = (
     ("msExchCost", f"{_OWN}.3.10", _NUMBER),
     ("msExchTransportSiteFlags", f"{_OWN}.3.11", _NUMBER),
 )
+_SEVERAL = {"protocolSettings"}
+"""Attributes with several values."""
 _AUXILIARY = {
     "User": ("gpMailUser", "homeMDB msExchHomeServerName msExchMailboxGuid msExchVersion protocolSettings"),
     "Site": ("gpExchangeSite", "msExchTransportSiteFlags"),
@@ -100,7 +102,7 @@ def _attribute(schema: str, name: str, oid: str, syntax: tuple[str, int]) -> str
         "attributeID": oid,
         "attributeSyntax": syntax[0],
         "oMSyntax": str(syntax[1]),
-        "isSingleValued": "TRUE",
+        "isSingleValued": "FALSE" if name in _SEVERAL else "TRUE",
         "searchFlags": "1",
         "isMemberOfPartialAttributeSet": "TRUE",
     }
