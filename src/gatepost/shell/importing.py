@@ -62,6 +62,11 @@ class Import:
         for kind, word in (
             ("sites", "site"), ("site_links", "site link"), ("servers", "server"), ("databases", "database"),
         ):  # fmt: skip
+            if kind in {"servers", "databases"}:
+                self.notes += [
+                    f"{word} {mine}: Active Directory spells it {theirs}, and so do its users' entries: rename it"
+                    for theirs, mine in names[kind].other_case
+                ]
             if only := names[kind].only_in_file:
                 self.notes.append(f"only in the file, kept: {word}{'s' if len(only) > 1 else ''} {', '.join(only)}")
 
@@ -176,8 +181,10 @@ class _Names:
 
     def __init__(self, tables: Iterable[str], found: Iterable[str]) -> None:
         self._spelled = {name.casefold(): name for name in tables}
-        folded = {name.casefold() for name in found}
+        folded = {name.casefold(): name for name in found}
         self.only_in_file = [name for name in tables if name.casefold() not in folded]
+        self.other_case = [(name, self.of(name)) for name in folded.values() if self.of(name) != name]
+        """Names that only case tells apart: as Active Directory spells them, and as the file does."""
 
     def of(self, name: str) -> str:
         """The file's spelling of `name`."""

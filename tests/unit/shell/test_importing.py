@@ -85,6 +85,8 @@ def test_names_are_the_file_s_where_case_alone_differs(file: File) -> None:
     file.bring(SMALL)
     assert file.data["sites"] == {"USA": {"subnets": ["10.1.0.0/16"]}}
     assert list(file.data["servers"]) == ["ex-01"]
+    assert file.noted("server ex-01: Active Directory spells it EX-01")
+    assert not file.noted("site USA")
     assert file.data["databases"]["DB01"]["copies"] == [{"server": "ex-01", "preference": 1}]
 
 
