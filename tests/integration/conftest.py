@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ad_kit import domain  # noqa: F401 - a fixture
 from balanced import start as start_balanced  # noqa: F401 - a fixture
 from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start

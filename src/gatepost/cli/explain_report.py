@@ -113,8 +113,8 @@ def _facts(organization: Organization, question: Question, active: ActiveCopy | 
         kind, service = path_class(organization, question.front_end, question.path)
         facts |= {"path": question.path, "path_class": kind.value, "service": service}
     if question.client:
-        site = organization.site_of_address(question.client)
-        facts |= {"client": question.client, "client_site": site.name if site else None}
+        subnet, site = organization.subnets.find(question.client) or (None, None)
+        facts |= {"client": question.client, "client_site": site, "client_subnet": str(subnet) if subnet else None}
     return facts
 
 
@@ -173,7 +173,10 @@ def _facts_text(facts: dict[str, Any]) -> list[str]:
     if "path" in facts:
         lines.append(f"path:      {facts['path']}, service {facts['service']}, {facts['path_class']}")
     if "client" in facts:
-        lines.append(f"client:    {facts['client']}, site {facts['client_site'] or 'unknown'}")
+        where = (
+            f"site {facts['client_site']} (subnet {facts['client_subnet']})" if facts["client_site"] else "site unknown"
+        )
+        lines.append(f"client:    {facts['client']}, {where}")
     if facts["from_peer"]:
         lines.append("request:   passed on by another front end")
     lines.append(f"edition:   {facts['edition']}")

@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends, hubs and edges know each other.",
     "shell": "The management shell: the source system's commands, such as Set-OwaVirtualDirectory.",
+    "organization": "Bring an Exchange organization from Active Directory into the file.",
     "server": "Show the servers; drain one for maintenance.",
     "virtual-directory": "Show and change the paths that servers serve over HTTP.",
     "array": "Show and change client access arrays.",

@@ -117,6 +117,7 @@ class _Build:
             connections=table.connections,
             seconds=table.seconds,
             try_seconds=table.try_seconds,
+            changes_seconds=table.changes_seconds,
         )
 
     def _judge_ldap_servers(self, table: LdapTable, path: Path) -> Iterator[Finding]:

@@ -104,6 +104,9 @@ class LdapTable(Table):
     """The longest for one question."""
     try_seconds: _Seconds = Field(default=default_of(LdapSettings, "try_seconds"), examples=["2.0"])
     """The longest at one server; then the next is asked."""
+    changes_seconds: float = Field(default=default_of(LdapSettings, "changes_seconds"), ge=0, le=60, examples=["5.0"])
+    """Active Directory: how often a domain controller is asked which users have changed. 0: never; then a change is
+    noticed when an answer's age is over."""
 
 
 class SqlTable(Table):

@@ -133,6 +133,15 @@ class OrganizationText:
         self.write_out(server, organization)
         self._insert(server, keys)
 
+    def put_directory(self, directory: VirtualDirectory, keys: Keys) -> None:
+        """Set keys of a directory's entry, or add the entry behind its server's others, with no standard set."""
+        if self.entry(directory) is None:
+            self._insert(directory.server, directory_keys(directory) | dict(keys))
+            return
+        number = self._number(directory)
+        for root in self._both():
+            _set(root[DIRECTORIES][number], keys)
+
     def remove_directory(self, directory: VirtualDirectory, organization: Organization) -> None:
         """Take away an entry. Raises `EditingFault` for a server's last one: none would mean the standard set."""
         self.write_out(directory.server, organization)

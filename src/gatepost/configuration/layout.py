@@ -74,7 +74,7 @@ def keep_surroundings(document: Container, table: Table) -> None:
     """Before `table` is removed: what stands at its end, such as the next table's comment, goes to the one before."""
     before = _body_before(document, table)
     if before is not None:
-        last = list(_bodies(table))[-1]
+        last = next(_bodies(table))
         _take_trailing(before, comments=False)
         before.extend(_take_trailing(last))
 
@@ -116,25 +116,25 @@ def _take_trailing(body: Body, *, comments: bool = True) -> Body:
 
 def _body_before(document: Container, table: Table) -> Body | None:
     """What stands before `table` in the document; None for the first table."""
-    before: Body | None = None
-    for body in _below(document):
-        if body is table.value.body:
-            return before
-        before = body
+    found = False
+    for body in _from_the_end(document):  # where a new table usually is
+        if found:
+            return body
+        found = body is table.value.body
     return None
 
 
 def _bodies(table: Table) -> Iterator[Body]:
-    """The bodies of a table and those below it, as they follow each other in the text."""
+    """The bodies of a table and those below it, as they follow each other in the text from its end."""
+    yield from _from_the_end(table.value)
     if not table.is_super_table():  # that one has no line of its own
         yield table.value.body
-    yield from _below(table.value)
 
 
-def _below(container: Container) -> Iterator[Body]:
-    for _, item in container.body:
+def _from_the_end(container: Container) -> Iterator[Body]:
+    for _, item in reversed(container.body):
         if isinstance(item, Table):
             yield from _bodies(item)
         elif isinstance(item, AoT):
-            for entry in item.body:
+            for entry in reversed(item.body):
                 yield from _bodies(entry)

@@ -107,7 +107,10 @@ class CachedDirectory:
         self._callbacks.append(callback)
 
     def invalidate(self, name: str = "") -> None:
-        """What is known of the user `name`, or of everybody, is asked for anew. It stays known for an outage."""
+        """What is known of the user `name`, or of everybody, is asked for anew. It stays known for an outage.
+
+        `name` may also be what the directory knows the user by (`User.reference`).
+        """
         now = self._clock()
         if len(self._stale) >= MAX_STALE_NAMES:
             oldest = now - self._ages.positive_seconds
@@ -164,7 +167,7 @@ class CachedDirectory:
             return False
         if not self._stale:
             return True
-        return told > max(self._stale.get(name, told - 1), self._stale.get(user.name, told - 1))
+        return all(told > self._stale.get(word, told - 1) for word in (name, user.name, user.reference))
 
     def _last_known(self, name: str, fault: DirectoryUnavailable) -> User:
         """While the directory does not answer. Raises `fault` where nothing is known, or only of long ago."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory.cached import CachedDirectory
@@ -76,7 +77,7 @@ class WaitingDirectory:
 
     async def ask(self, canonical_name: str) -> User | None:
         """As `find`, within a loop."""
-        directory = open_directory(self._front_end, asyncio.get_running_loop())
+        directory = open_directory(_untold(self._front_end), asyncio.get_running_loop())
         try:
             return await directory.ask(canonical_name)
         finally:
@@ -89,6 +90,21 @@ class WaitingDirectory:
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """See `Directory`: a command is over before anything changes."""
+
+
+def _untold(front_end: FrontEnd) -> FrontEnd:
+    """With directories that are asked and do not tell of changes: for who is over before anything changes."""
+    return replace(
+        front_end,
+        directories=tuple(
+            replace(
+                each,
+                ldap=replace(each.ldap, changes_seconds=0.0) if each.ldap is not None else None,
+                sql=replace(each.sql, notify="") if each.sql is not None else None,
+            )
+            for each in front_end.directories
+        ),
+    )
 
 
 def _open(settings: DirectorySettings, front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> OwnedDirectory:

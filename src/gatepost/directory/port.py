@@ -82,7 +82,10 @@ class Engine(Port):
         ...
 
     def on_invalid(self, callback: Callable[[str], None]) -> None:
-        """Have `callback` called on the event loop when the engine is told of a change: a name, empty for anything."""
+        """Have `callback` called on the event loop when the engine is told of a change.
+
+        It gets a name or a `User.reference`; empty for anything.
+        """
         ...
 
     async def close(self) -> None:

@@ -48,6 +48,8 @@ class LdapSettings:
     """The longest for a question."""
     try_seconds: float = 3.0
     """The longest at one server."""
+    changes_seconds: float = 2.0
+    """Active Directory: between two questions for changed users; 0: none is asked."""
 
 
 class SqlKind(Enum):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from gatepost.organization.finding import Finding, Severity
 from gatepost.organization.names import wire_domain
 from gatepost.organization.protocol import CLIENT_PROTOCOLS, MAILBOX_PROTOCOLS, PROXIED, ClientAddress, Protocol
+from gatepost.organization.subnets import Network, Subnets
 from gatepost.organization.transport import (
     HUB_SETTINGS,
     DomainKind,
@@ -37,8 +37,6 @@ __all__ = [
     "Finding", "HttpSignIn", "Network", "Organization", "PathClass", "Protocol", "Role", "Server", "Severity",
     "SignIn", "SignInForm", "Site", "SiteLink", "TlsMode", "Version", "VirtualDirectory", "class_of_service",
 ]  # fmt: skip
-
-Network = IPv4Network | IPv6Network
 
 
 class TlsMode(StrEnum):
@@ -384,12 +382,12 @@ class Organization:
                 found.setdefault(member, array)
         return found
 
+    @cached_property
+    def subnets(self) -> Subnets:
+        """All sites' subnets."""
+        return Subnets((net, site.name) for site in self.sites.values() for net in site.subnets)
+
     def site_of_address(self, address: str) -> Site | None:
         """The site whose longest subnet holds `address`, or None. Raises ValueError when it is no IP address."""
-        ip: IPv4Address | IPv6Address = ip_address(address)
-        best: tuple[int, Site] | None = None
-        for site in self.sites.values():
-            for net in site.subnets:
-                if ip.version == net.version and ip in net and (best is None or net.prefixlen > best[0]):
-                    best = (net.prefixlen, site)
-        return best[1] if best else None
+        found = self.subnets.find(address)
+        return self.sites[found[1]] if found is not None else None

@@ -160,6 +160,7 @@ def test_the_clients_address_has_a_site_and_leads_to_one_server(explain: Explain
     for number in range(20):
         _, found, lines = explain("user3", "/EWS", "--client", f"10.2.0.{number}")
         assert found["facts"]["client_site"] == "europe"
+        assert f"  client:    10.2.0.{number}, site europe (subnet {found['facts']['client_subnet']})" in lines
         firsts.add(found["first_for_client"])
         assert f"  without a cookie the client's address leads to {found['first_for_client']}" in lines
     assert firsts == {"CAS-03", "CAS-04"}

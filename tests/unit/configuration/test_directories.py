@@ -144,7 +144,7 @@ def test_an_entry_with_nothing_is_the_file() -> None:
         (_ldap('bind_name = "cn=x"'), "no password"),
         (_ldap('bind_password_file = "secret"'), "no account"),
         (_ldap('login_attributes = ["mail)(x"]'), "does not begin with an attribute's name"),
-        (_ldap('login_attributes = ["uid=anna"]'), "holds neither"),
+        (_ldap('login_attributes = ["uid=anna"]'), "holds none of"),
         (_ldap('login_attributes = ["uid={user}"]'), "no other braces"),
         (_ldap("login_attributes = []"), "no attribute to look for names in"),
         (_ldap('database = "x)(y"'), "is no attribute's name"),

@@ -276,3 +276,18 @@ async def test_a_closed_directory_is_unavailable(directory: CachedDirectory, eng
         await asking
     with pytest.raises(DirectoryUnavailable, match="closed"):
         await directory.ask("anna@contoso.com")
+
+
+async def test_what_is_told_by_reference_is_asked_anew_by_every_name(
+    directory: CachedDirectory, engine: FakeEngine
+) -> None:
+    """An engine may know who has changed and not how they were called."""
+    known = replace(ANNA, reference="CN=Anna,DC=x")
+    engine.users = dict.fromkeys(engine.users, known)
+    for name in engine.users:
+        await directory.ask(name)
+    engine.users = dict.fromkeys(engine.users, replace(known, disabled=True))
+    engine.invalid[0]("CN=Otto,DC=x")
+    assert [(await directory.ask(name)).disabled for name in engine.users] == [False, False]  # type: ignore[union-attr]
+    engine.invalid[0]("CN=Anna,DC=x")
+    assert [(await directory.ask(name)).disabled for name in engine.users] == [True, True]  # type: ignore[union-attr]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 
 import structlog
 
+from gatepost.directory.ldap.changes import Changes
 from gatepost.directory.ldap.entries import Ambiguous, Entry, NoUser, choose, question, user_of
 from gatepost.directory.ldap.road import PORTS, Roads
 from gatepost.directory.ldap.session import LdapSession, Referred
@@ -40,6 +42,12 @@ class LdapEngine:
         }
         self._searches = self._pool(f"directory {name}", searching, clock)
         self._binds = self._pool(f"passwords of {name}", binding, clock)
+        self._invalid: list[Callable[[str], None]] = []
+        self._changes: Changes | None = None
+        if settings.mapping.numbers_changes and settings.changes_seconds:
+            self._changes = Changes(
+                name, searching, settings.base, settings.mapping, settings.changes_seconds, self._tell
+            )
         self._log = structlog.get_logger("gatepost")
 
     def _pool(
@@ -89,13 +97,30 @@ class LdapEngine:
         return not reason
 
     def on_invalid(self, callback: Callable[[str], None]) -> None:
-        """See `Engine`: LDAP servers are not listened to, so nothing is ever told."""
+        """See `Engine`: of Active Directory's changes; other LDAP servers are not asked for theirs."""
+        self._invalid.append(callback)
+        if self._changes is not None and len(self._invalid) == 1:
+            self._changes.start()
 
     async def close(self) -> None:
         """See `Engine`."""
+        if self._changes is not None:
+            self._changes.stop()
         await self._searches.close()
         await self._binds.close()
         await self._roads.close()
+        if self._changes is not None and self._invalid:
+            await asyncio.to_thread(self._changes.join)
+
+    def _tell(self, names: tuple[str, ...]) -> None:
+        """In the thread of `Changes`."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._told, names)
+
+    def _told(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            for callback in self._invalid:
+                callback(name)
 
     async def _search(self, wanted: str) -> list[Entry]:
         settings = self._settings
@@ -112,21 +137,29 @@ class LdapEngine:
             raise DirectoryUnavailable(f"referred on to {again.url}: not followed twice") from None
 
     def _searching(self, server: LdapServer) -> LdapSession:
-        """A connection that may search. Raises `Broken`."""
-        session = LdapSession(server, self._roads, self._loop)
-        settings = self._settings
-        if settings.bind_name:
-            try:
-                refused = session.bind(settings.bind_name, settings.bind_password.encode())
-            except DirectoryUnavailable as fault:
-                refused = str(fault)
-            except Broken:
-                session.close()
-                raise
-            if refused:
-                session.close()
-                raise Broken(f"the sign-in as {settings.bind_name} was refused: {refused}")
-        return session
+        return open_searching(server, self._settings, self._roads, self._loop)
+
+
+def open_searching(
+    server: LdapServer, settings: LdapSettings, roads: Roads, loop: asyncio.AbstractEventLoop
+) -> LdapSession:
+    """A connection that may search, as the account of `settings`. Called in a thread; `loop` runs in another.
+
+    Raises `Broken`.
+    """
+    session = LdapSession(server, roads, loop)
+    if settings.bind_name:
+        try:
+            refused = session.bind(settings.bind_name, settings.bind_password.encode())
+        except DirectoryUnavailable as fault:
+            refused = str(fault)
+        except Broken:
+            session.close()
+            raise
+        if refused:
+            session.close()
+            raise Broken(f"the sign-in as {settings.bind_name} was refused: {refused}")
+    return session
 
 
 def _search_in(session: LdapSession, *, base: str, wanted: str, attributes: tuple[str, ...]) -> list[Entry]:

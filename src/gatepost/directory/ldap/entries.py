@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Mapping as Values
 from hashlib import blake2b
+from uuid import UUID
 
 import ldap
 from ldap.dn import str2dn
 from ldap.filter import escape_filter_chars
 
-from gatepost.directory.ldap.mapping import Mapping
+from gatepost.directory.ldap.mapping import Login, Mapping
 from gatepost.directory.port import BY_DIRECTORY, User
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
@@ -41,11 +42,11 @@ def choose(mapping: Mapping, canonical_name: str, entries: Iterable[Entry]) -> E
 
     An entry that does not have the name at all is not taken, whatever the server thinks: it would be another user.
     """
-    wanted = [(login.attribute.lower(), value.casefold()) for login, value in mapping.wanted(canonical_name)]
+    wanted = mapping.wanted(canonical_name)
     found: dict[int, list[Entry]] = {}
     for entry in entries:
-        for rank, (attribute, value) in enumerate(wanted):
-            if any(text.casefold() == value for text in _texts(entry, attribute)):
+        for rank, (login, value) in enumerate(wanted):
+            if _has(entry, login, value):
                 found.setdefault(rank, []).append(entry)
                 break
     if not found:
@@ -66,7 +67,7 @@ def user_of(mapping: Mapping, entry: Entry) -> User:
         protocols=_protocols(mapping, entry),
         disabled=_is_disabled(mapping, entry),
         login_at_server=_text(entry, mapping.login_at_server),
-        send_as=tuple(sorted(_words(_texts(entry, mapping.send_as.lower())))) if mapping.send_as else (),
+        send_as=tuple(sorted(_words(texts_of(entry, mapping.send_as.lower())))) if mapping.send_as else (),
         groups=_groups(mapping, entry),
         reference=dn,
     )
@@ -78,7 +79,10 @@ def question(mapping: Mapping, canonical_name: str) -> str:
     What comes from outside becomes part of a filter through the library's `escape_filter_chars` here and nowhere else:
     whatever a name holds, it is compared, not obeyed.
     """
-    parts = [f"({login.attribute}={escape_filter_chars(value)})" for login, value in mapping.wanted(canonical_name)]
+    parts = [
+        f"({login.attribute}={_escaped_guid(value) if login.is_guid else escape_filter_chars(value)})"
+        for login, value in mapping.wanted(canonical_name)
+    ]
     return f"(&{mapping.filter}(|{''.join(parts)}))" if parts else ""
 
 
@@ -90,9 +94,22 @@ def common_name(dn: str) -> str:
         return dn
 
 
+def _has(entry: Entry, login: Login, value: str) -> bool:
+    """Whether the entry has this value in that attribute."""
+    attribute = login.attribute.lower()
+    if login.is_guid:
+        return UUID(value).bytes_le in entry[1].get(attribute, [])
+    return any(text.casefold() == value.casefold() for text in texts_of(entry, attribute))
+
+
+def _escaped_guid(guid: str) -> str:
+    """A GUID's octets as they are stored, in a filter: its first three parts with the least octet first."""
+    return "".join(f"\\{octet:02x}" for octet in UUID(guid).bytes_le)
+
+
 def _name(mapping: Mapping, entry: Entry) -> str:
     # Values have no order: of several the first by the alphabet, so that it is always the same.
-    for text in sorted(_texts(entry, mapping.name.lower())):
+    for text in sorted(texts_of(entry, mapping.name.lower())):
         try:
             return canonical_login_name(text, mapping.account_domains[0] if mapping.account_domains else "")
         except BadLoginName:
@@ -123,7 +140,7 @@ def _version(mapping: Mapping, entry: Entry) -> str:
 
 
 def _is_disabled(mapping: Mapping, entry: Entry) -> bool:
-    texts = _texts(entry, mapping.disabled.lower()) if mapping.disabled else []
+    texts = texts_of(entry, mapping.disabled.lower()) if mapping.disabled else []
     if mapping.disabled_bit:
         return any(text.lstrip("-").isdigit() and int(text) & mapping.disabled_bit for text in texts)
     return any(text.lower() in mapping.disabled_values for text in texts)
@@ -131,13 +148,13 @@ def _is_disabled(mapping: Mapping, entry: Entry) -> bool:
 
 def _protocols(mapping: Mapping, entry: Entry) -> frozenset[Protocol]:
     allowed = set(CLIENT_PROTOCOLS)
-    if mapping.protocols and (words := _words(_texts(entry, mapping.protocols.lower()))):
+    if mapping.protocols and (words := _words(texts_of(entry, mapping.protocols.lower()))):
         allowed = {protocol for protocol in CLIENT_PROTOCOLS if protocol.value in words}
     if mapping.denied_protocols:
-        words = _words(_texts(entry, mapping.denied_protocols.lower()))
+        words = _words(texts_of(entry, mapping.denied_protocols.lower()))
         allowed = {protocol for protocol in allowed if protocol.value not in words}
     if mapping.protocol_settings:
-        for text in _texts(entry, mapping.protocol_settings.lower()):
+        for text in texts_of(entry, mapping.protocol_settings.lower()):
             parts = text.split(_SETTINGS_SIGN)
             if len(parts) > 1 and parts[1] == "0" and parts[0].lower() in _SETTINGS:
                 allowed.discard(_SETTINGS[parts[0].lower()])
@@ -146,7 +163,7 @@ def _protocols(mapping: Mapping, entry: Entry) -> frozenset[Protocol]:
 
 def _groups(mapping: Mapping, entry: Entry) -> frozenset[str]:
     """Each group by its name, and by its distinguished name where that is what stands there."""
-    texts = _texts(entry, mapping.groups.lower()) if mapping.groups else []
+    texts = texts_of(entry, mapping.groups.lower()) if mapping.groups else []
     return frozenset(name.lower() for text in texts for name in (text, common_name(text)))
 
 
@@ -155,11 +172,11 @@ def _words(texts: Iterable[str]) -> set[str]:
 
 
 def _text(entry: Entry, attribute: str) -> str:
-    texts = _texts(entry, attribute.lower()) if attribute else []
+    texts = texts_of(entry, attribute.lower()) if attribute else []
     return texts[0] if texts else ""
 
 
-def _texts(entry: Entry, attribute: str) -> list[str]:
+def texts_of(entry: Entry, attribute: str) -> list[str]:
     """The values of an attribute, which is in lower case, that are text of bearable length."""
     texts = []
     for value in entry[1].get(attribute, [])[:MAX_VALUES]:

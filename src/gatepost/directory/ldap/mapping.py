@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+
+_GUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,11 +13,17 @@ class Login:
     """An attribute that a name is looked for in, and the form that the name has there.
 
     `form`: `{address}` is the whole canonical name, `{account}` its local part, asked for only where the name's domain
-    is one of `Mapping.account_domains`.
+    is one of `Mapping.account_domains`. `{guid}` is a local part that is a GUID, as Exchange's clients name mailboxes;
+    the attribute has its sixteen octets.
     """
 
     attribute: str
     form: str = "{address}"
+
+    @property
+    def is_guid(self) -> bool:
+        """Whether the attribute has the octets of a GUID."""
+        return self.form == "{guid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,8 @@ class Mapping:
     """The attribute with the user's groups: names, or distinguished names that begin with them."""
     protocol_settings: str = ""
     """Active Directory's attribute with values such as `IMAP4§0§…`."""
+    numbers_changes: bool = False
+    """Whether servers number their changes as domain controllers do (`ldap.changes`)."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -78,11 +89,25 @@ class Mapping:
                 return ()
             return tuple((login, login.form.format(account=account)) for login in self.logins if _is_account(login))
         is_account = domain in self.account_domains or not domain
+        guid = local if domain and _GUID.fullmatch(local) else ""
         return tuple(
-            (login, login.form.format(address=canonical_name, account=local))
+            (login, login.form.format(address=canonical_name, account=local, guid=guid))
             for login in self.logins
-            if is_account or not _is_account(login)
+            if (guid if login.is_guid else is_account or not _is_account(login))
         )
+
+    def names(self, login: Login, value: str) -> tuple[str, ...]:
+        """The other way round: the names by which the user is found who has `value` in that attribute."""
+        if login.is_guid:
+            return ()  # nobody is known by it for longer than by the entry itself
+        before, _, after = login.form.partition("{account}" if _is_account(login) else "{address}")
+        lower = value.lower()
+        if not (lower.startswith(before.lower()) and lower.endswith(after.lower())):
+            return ()
+        word = value[len(before) : len(value) - len(after)]
+        if not _is_account(login):
+            return (word,)
+        return tuple(f"{word}@{domain}" for domain in self.account_domains) or (word,)
 
 
 def _is_account(login: Login) -> bool:
@@ -97,11 +122,11 @@ def parse_login(text: str) -> Login:
     if not equals:
         return Login(attribute)
     try:
-        tried = form.format(address="1", account="2")
+        tried = form.format(address="1", account="2", guid="3")
     except (KeyError, ValueError, IndexError):
-        raise ValueError("may hold {address} or {account} and no other braces") from None
+        raise ValueError("may hold {address}, {account} or {guid} and no other braces") from None
     if tried == form:
-        raise ValueError("holds neither {address} nor {account}")
+        raise ValueError("holds none of {address}, {account} and {guid}")
     return Login(attribute, form)
 
 
@@ -117,6 +142,7 @@ ACTIVE_DIRECTORY = Mapping(
         Login("proxyAddresses", "smtp:{address}"),
         Login("mail"),
         Login("sAMAccountName", "{account}"),
+        Login("msExchMailboxGuid", "{guid}"),
     ),
     name="userPrincipalName",
     database="homeMDB",
@@ -126,6 +152,7 @@ ACTIVE_DIRECTORY = Mapping(
     disabled_bit=2,
     protocol_settings="protocolSettings",
     groups="memberOf",
+    numbers_changes=True,
 )
 OPENLDAP = Mapping(
     filter="(objectClass=inetOrgPerson)",

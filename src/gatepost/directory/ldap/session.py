@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from typing import Any
 
 os.environ.setdefault("LDAPNOINIT", "1")  # what /etc/ldap/ldap.conf and ~/.ldaprc say is for others' programs
 
 import ldap
+from ldap.controls import LDAPControl, SimplePagedResultsControl
 
 from gatepost.directory.ldap.entries import Entry
 from gatepost.directory.ldap.road import Roads
@@ -23,6 +26,12 @@ MAX_ENTRIES = 4
 """A name is one user's: of more entries than this none is looked at."""
 PLAIN = "ldap://"
 """To the library every connection is one in clear; see `road`."""
+PAGE_ENTRIES = 500
+"""Half of what Active Directory sends at most in one page."""
+MAX_PAGES = 1000
+"""A server that sends more of them, perhaps empty ones, has lost its way."""
+SHOW_DELETED = "1.2.840.113556.1.4.417"
+"""The control by which Active Directory shows what is left of deleted entries."""
 LOOP_SECONDS = 2.0
 """So much longer than its own deadline a thread waits for the loop that connects for it."""
 
@@ -45,6 +54,10 @@ class Referred(Exception):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.url = url
+
+
+class TooMany(DirectoryUnavailable):
+    """More entries match than are looked at."""
 
 
 class LdapSession:
@@ -108,11 +121,56 @@ class LdapSession:
             raise DirectoryUnavailable(f"more than {MAX_ENTRIES} entries match {question}") from fault
         except ldap.LDAPError as fault:
             raise self._fault(fault) from fault
+        return _entries(found)
+
+    def read(self, dn: str, attributes: tuple[str, ...]) -> Entry | None:
+        """The entry `dn`, empty for the server's own (RFC 4512 section 5.1); None where it is not, or hidden.
+
+        Raises `Broken`, `DirectoryUnavailable`.
+        """
+        try:
+            message = self._ldap.search_ext(dn, ldap.SCOPE_BASE, attrlist=list(attributes), timeout=self._seconds)
+            _, found = self._ldap.result(message, all=1, timeout=self._seconds)
+        except ldap.NO_SUCH_OBJECT:
+            return None
+        except ldap.LDAPError as fault:
+            raise self._fault(fault) from fault
+        return next(iter(_entries(found)), None)
+
+    def pages(
+        self, base: str, question: str, attributes: tuple[str, ...], most: int, *, deleted: bool = False
+    ) -> list[Entry]:
+        """All entries below `base` that match, fetched by pages (RFC 2696); none where there is no `base`.
+
+        With `deleted` also those that are deleted, as far as the account may see them. Raises `Broken`,
+        `DirectoryUnavailable` and, for more than `most` entries, `TooMany`.
+        """
+        page = SimplePagedResultsControl(criticality=True, size=PAGE_ENTRIES, cookie=b"")
+        controls = [page, *([LDAPControl(SHOW_DELETED, False, None)] if deleted else [])]
         entries: list[Entry] = []
-        for dn, values in found:
-            if dn is not None:  # None: other servers have more below the base; `docs/directories.md`
-                entries.append((dn, {name.lower(): list(each) for name, each in values.items()}))
-        return entries
+        for _ in range(MAX_PAGES):
+            try:
+                message = self._ldap.search_ext(
+                    base,
+                    ldap.SCOPE_SUBTREE,
+                    question,
+                    list(attributes),
+                    serverctrls=controls,
+                    timeout=self._seconds,
+                )
+                _, found, _, answered = self._ldap.result3(message, all=1, timeout=self._seconds)
+            except ldap.NO_SUCH_OBJECT:
+                return entries
+            except ldap.LDAPError as fault:
+                raise self._fault(fault) from fault
+            entries += _entries(found)
+            if len(entries) > most:
+                raise TooMany(f"more than {most} entries match {question}")
+            cookies = [control.cookie for control in answered if control.controlType == page.controlType]
+            if not cookies or not cookies[0]:
+                return entries
+            page.cookie = cookies[0]
+        raise DirectoryUnavailable(f"more than {MAX_PAGES} pages for {question}")
 
     def cut(self) -> None:
         """See `Session`."""
@@ -135,6 +193,11 @@ class LdapSession:
         if isinstance(fault, (ldap.BUSY, ldap.UNAVAILABLE, ldap.TIMELIMIT_EXCEEDED)):
             return Broken(describe(fault))  # another server may have time
         return DirectoryUnavailable(describe(fault))
+
+
+def _entries(found: Iterable[tuple[str | None, Any]]) -> list[Entry]:
+    """Without references (None): other servers have more below the base; `docs/directories.md`."""
+    return [(dn, {name.lower(): list(each) for name, each in values.items()}) for dn, values in found if dn is not None]
 
 
 def describe(fault: ldap.LDAPError) -> str:

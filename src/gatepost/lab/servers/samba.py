@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from gatepost.lab.servers.pki import CertificateFiles
 from gatepost.lab.servers.process import ServerMissing, ServerNotStarted, ServerProcess, require_program
 
 PACKAGES = ("samba", "samba-ad-provision", "samba-dsdb-modules", "samba-vfs-modules", "krb5-user")
@@ -47,6 +48,28 @@ for file, principals in order["keytabs"]:
     for principal in principals:
         net.export_keytab(keytab=file, principal=principal)
 """
+_LOADING = """\
+import json, sys
+from samba.auth import system_session
+from samba.param import LoadParm
+from samba.samdb import SamDB
+import ldb
+order = json.load(sys.stdin)
+lp = LoadParm(); lp.load(order["configuration"])
+for ldif in order["ldifs"]:
+    db = SamDB(url=lp.samdb_url(), session_info=system_session(), lp=lp)
+    db.transaction_start()
+    for kind, message in db.parse_ldif(ldif):
+        if kind == ldb.CHANGETYPE_DELETE:
+            db.delete(message.dn)
+        elif kind == ldb.CHANGETYPE_MODIFY:
+            db.modify(message)
+        else:
+            db.add(message)
+    db.transaction_commit()
+    if "CN=Schema," in ldif:
+        db.set_schema_update_now()
+"""
 _KRB5 = """\
 [libdefaults]
   default_realm = {realm}
@@ -69,8 +92,13 @@ _KRB5 = """\
 class Samba(ServerProcess):
     """One domain controller of `REALM`. `krb5_conf` is for Kerberos clients (`KRB5_CONFIG`)."""
 
-    def __init__(self, directory: Path, address: str, *, name: str = "DC-01") -> None:
-        """Provisions a new domain: some seconds. Raises `ServerMissing` and `ServerNotStarted`."""
+    def __init__(
+        self, directory: Path, address: str, *, name: str = "DC-01", certificate: CertificateFiles | None = None
+    ) -> None:
+        """Provisions a new domain: some seconds. With a certificate LDAP has TLS, at port 636 and by STARTTLS.
+
+        Raises `ServerMissing` and `ServerNotStarted`.
+        """
         program = require_program("samba", PACKAGES)
         self._tool = require_program("samba-tool", PACKAGES)
         require_program("kinit", PACKAGES)
@@ -82,15 +110,30 @@ class Samba(ServerProcess):
         self.configuration = directory / "etc" / "smb.conf"
         self.krb5_conf = directory / "krb5.conf"
         self.realm = REALM
-        self._address = address
-        self._provision(directory, address, name)
+        self.address = address
+        self._provision(directory, address, name, certificate)
         self.write_krb5_conf(self.krb5_conf)
         argv = [program, "-F", "--no-process-group", "-M", "single", f"--configfile={self.configuration}"]
-        super().__init__(name, [*argv, "--debug-stdout"], directory, [(address, 88), (address, 389)])
+        ports = (88, 389) if certificate is None else (88, 389, 636)
+        super().__init__(name, [*argv, "--debug-stdout"], directory, [(address, port) for port in ports])
 
-    def _provision(self, directory: Path, address: str, name: str) -> None:
+    @property
+    def url(self) -> str:
+        """Where LDAP is, with TLS from the first octet."""
+        return f"ldaps://{self.address}"
+
+    def _provision(self, directory: Path, address: str, name: str, certificate: CertificateFiles | None) -> None:
         empty = directory / "empty.conf"
         empty.write_text("[global]\n")
+        tls = {"tls enabled": "no"}
+        if certificate is not None:
+            tls = {
+                "tls enabled": "yes",
+                "tls certfile": str(certificate.certificate),
+                "tls keyfile": str(certificate.private_key),
+                "tls cafile": "",
+                "dsdb:schema update allowed": "true",
+            }
         options = {
             "interfaces": f"{address}/8",
             "bind interfaces only": "yes",
@@ -100,7 +143,7 @@ class Samba(ServerProcess):
             "winbindd socket directory": f"{directory}/winbindd",
             "log file": f"{directory}/log.%m",
             "disable netbios": "yes",
-            "tls enabled": "no",
+            **tls,
             "server services": _SERVICES,
         }
         run = subprocess.run(  # noqa: S603 - arguments are ours
@@ -119,7 +162,7 @@ class Samba(ServerProcess):
 
     def write_krb5_conf(self, path: Path, more: str = "", address: str = "") -> None:
         """A client's configuration; `more` is a line of its defaults, `address` another KDC's."""
-        path.write_text(_KRB5.format(realm=REALM, address=address or self._address, more=more))
+        path.write_text(_KRB5.format(realm=REALM, address=address or self.address, more=more))
 
     def add(
         self,
@@ -131,13 +174,22 @@ class Samba(ServerProcess):
         Works on the files, whether it runs or not. Raises `ServerNotStarted`.
         """
         order = {
-            "configuration": str(self.configuration),
             "users": [[name, password, list(spns)] for name, (password, spns) in users.items()],
             "keytabs": [[str(path), list(names)] for path, names in (keytabs or {}).items()],
         }
+        self._run(_FUNCTIONS, order)
+
+    def load(self, *ldifs: str) -> None:
+        """Apply LDIFs, one after the other: entries and changes of entries, without asking for rights.
+
+        Works on the files, whether it runs or not. Raises `ServerNotStarted`.
+        """
+        self._run(_LOADING, {"ldifs": list(ldifs)})
+
+    def _run(self, functions: str, order: Mapping[str, object]) -> None:
         run = subprocess.run(  # noqa: S603 - arguments are ours
-            [_SYSTEM_PYTHON, "-c", _FUNCTIONS],
-            input=json.dumps(order).encode(),
+            [_SYSTEM_PYTHON, "-c", functions],
+            input=json.dumps({"configuration": str(self.configuration), **order}).encode(),
             capture_output=True,
             timeout=PROVISION_SECONDS,
             check=False,
