@@ -137,7 +137,7 @@ def _check_web_servers(
 
 def _is_reachable(door: Server) -> bool:
     web = door.endpoint(Protocol.HTTPS)
-    by_header = door.sign_in.http is HttpSignIn.HEADER and web is not None and web.tls is TlsMode.IMPLICIT
+    by_header = door.sign_in.http is not HttpSignIn.BASIC and web is not None and web.tls is TlsMode.IMPLICIT
     return door.peer_endpoint is not None or by_header
 
 

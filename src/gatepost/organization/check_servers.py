@@ -151,10 +151,15 @@ def _check_sign_in(server: Server) -> Iterator[Finding]:
     sign_in = server.sign_in
     path: Path = ("servers", server.name, "sign_in")
     who = f"server {server.name}"
-    if sign_in.form is not SignInForm.USER:
+    if sign_in.form in (SignInForm.MASTER_NAME, SignInForm.MASTER_AUTHZID):
         yield from _check_master(path, who, sign_in)
     if sign_in.http is HttpSignIn.HEADER:
         yield from _check_header(path, who, server)
+    if sign_in.http is not HttpSignIn.BASIC:
+        yield from _check_exposed(path, who, server)
+    if sign_in.kerberos_host and not is_host_name(sign_in.kerberos_host.partition("@")[0]):
+        message = f"{quoted(sign_in.kerberos_host)} is no host of a service principal"
+        yield error((*path, "kerberos_host"), who, message, 'write it like "imap.contoso.com"')
 
 
 def _check_master(path: Path, who: str, sign_in: SignIn) -> Iterator[Finding]:
@@ -176,9 +181,13 @@ def _check_header(path: Path, who: str, server: Server) -> Iterator[Finding]:
     if not is_header_name(server.sign_in.http_header):
         message = f"{quoted(server.sign_in.http_header)} cannot be the name of a header"
         yield error((*path, "http_header"), who, message, 'write it like "X-Remote-User"')
+
+
+def _check_exposed(path: Path, who: str, server: Server) -> Iterator[Finding]:
     web = [endpoint for endpoint in server.endpoints if endpoint.protocol is Protocol.HTTPS]
     exposed = [e.name for e in web if e.tls is TlsMode.CLEAR and not is_loopback(e.address)]
     if exposed:
-        message = f"a header names the user, but the endpoint {listed(exposed)} is clear and not on a loopback address"
+        what = "a header names the user" if server.sign_in.http is HttpSignIn.HEADER else "a ticket shows the user"
+        message = f"{what}, but the endpoint {listed(exposed)} is clear and not on a loopback address"
         remedy = 'use an https endpoint, or http = "basic"'
         yield error((*path, "http"), who, message, remedy)
