@@ -17,6 +17,7 @@ from gssapi.raw.misc import GSSError
 
 from gatepost.directory.check_queue import CheckQueue, QueueFull
 from gatepost.directory.kerberos_onward import OnwardTickets
+from gatepost.directory.kerberos_peer import SealedTicket, judge
 from gatepost.directory.kerberos_port import MAX_TOKEN, SERVICES, Accepted, Challenge, KerberosExchange
 from gatepost.directory.kerberos_ticket import ticket_service
 from gatepost.directory.port import SignInResult, Verdict
@@ -95,6 +96,19 @@ class Kerberos:
         """They did not serve: the next exchange opens the keytab anew."""
         self._credentials.clear()
 
+    def fault(self, error: GSSError, *, begun: bool) -> SignInResult:
+        """What is amiss: with the ticket, or with us. `begun`: the keytab could be opened."""
+        reason = _words(error)
+        fault = self.keytab_fault()
+        if fault or not begun or _is_ours(error):
+            self.forget_credentials()
+            return _unavailable(fault or reason)
+        return _wrong(reason)
+
+    async def peer_ticket(self, token: bytes, service: str, client: str, binding: bytes) -> SealedTicket | SignInResult:
+        """The ticket of another front end, made for `service` and bound to the TLS channel. Never raises."""
+        return await judge(self, token, service, client, binding)
+
     def keytab_fault(self) -> str:
         """Why the keytab cannot be read; empty: it can."""
         try:
@@ -153,7 +167,7 @@ class _Exchange:
         except NoUser as none:
             self._outcome = _wrong(str(none))
         except GSSError as error:
-            self._outcome = self._fault(error)
+            self._outcome = self.kerberos.fault(error, begun=self._context is not None)
         return True
 
     def _judge(self, token: bytes) -> Challenge | Accepted | SignInResult:
@@ -204,14 +218,6 @@ class _Exchange:
             return _wrong("an authorization identity that is not UTF-8")
         written = authorization_name(written.rstrip("\0"), self._principal, self.kerberos.domains)
         return Accepted(login_name(self._principal, self.kerberos.realms), self._principal, b"", written)
-
-    def _fault(self, error: GSSError) -> SignInResult:
-        reason = _words(error)
-        fault = self.kerberos.keytab_fault()
-        if fault or self._context is None or _is_ours(error):
-            self.kerberos.forget_credentials()
-            return _unavailable(fault or reason)
-        return _wrong(reason)
 
 
 def _mechanisms(protocol: Protocol) -> list[gssapi.OID]:

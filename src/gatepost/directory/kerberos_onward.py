@@ -125,7 +125,8 @@ class OnwardTickets:
         except NoTicket:
             return
         seconds = min(_seconds(credentials), USER_SECONDS)
-        if seconds > 0:
+        known = self._users.get(principal)
+        if seconds > 0 and (known is None or self._clock() >= known.until):
             self._keep(principal, _ForUser(credentials, self._clock() + seconds, evidence=True))
 
     def refused(self, user: str, service: str) -> None:
@@ -250,7 +251,8 @@ class OnwardTickets:
                 "and forwardable = true in krb5.conf)"
             )
         if error.min_code == _NO_SERVER:
-            return f"configuration: the realm has no service principal {about.partition(' for ')[0]}"
+            service = about.partition(" for ")[0]
+            return f"configuration: the realm has no service principal {service}, or {account} has none of its own"
         if error.min_code == _NO_CLIENT:
             return f"configuration: the realm does not know an account: {about or account}"
         texts = [text for text in error.get_all_statuses(error.min_code, False) if text]
@@ -271,10 +273,11 @@ class OnwardTickets:
             known = self._impersonate(principal)
         try:
             made = use(_context(known.credentials, self._full(service), binding, mutual=mutual))
-        except GSSError as error:
-            if not known.evidence or error.min_code not in (_BAD_OPTION, _POLICY):
+        except GSSError:
+            if not known.evidence:
                 raise
-            # A ticket that is not forwardable is no evidence. By protocol transition it may be allowed.
+            # No evidence is a ticket that is not forwardable, or of another account of ours. By protocol transition it
+            # may be allowed.
             known = self._impersonate(principal)
             made = use(_context(known.credentials, self._full(service), binding, mutual=mutual))
         known.ready.add(service)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol as Port
 
 from gatepost.directory.port import SignInResult, Verdict
-from gatepost.organization.model import Protocol, Server
+from gatepost.organization.model import Endpoint, Protocol, Server
 from gatepost.wire.events import SaslDialogue
 
 MAX_TOKEN = 65536
@@ -51,6 +51,19 @@ class KerberosExchange(Port):
         ...
 
 
+class PeerTicket(Port):
+    """A good ticket that somebody has shown as a front end (`directory.kerberos_peer.SealedTicket`)."""
+
+    @property
+    def principal(self) -> str:
+        """Whose it is."""
+        ...
+
+    def sealed(self, payload: bytes, seal: bytes) -> bool:
+        """Whether whoever has shown the ticket has made `seal` for `payload`."""
+        ...
+
+
 class KerberosAcceptor(Port):
     """Begins exchanges (`directory.kerberos.Kerberos`)."""
 
@@ -60,6 +73,10 @@ class KerberosAcceptor(Port):
 
     def begin(self, protocol: Protocol, client: str) -> KerberosExchange:
         """A new exchange with the client at this address."""
+        ...
+
+    async def peer_ticket(self, token: bytes, service: str, client: str, binding: bytes) -> PeerTicket | SignInResult:
+        """The ticket of another front end, made for `service` and bound to the TLS channel. Never raises."""
         ...
 
     def close(self) -> None:
@@ -98,3 +115,10 @@ class KerberosOnward(Port):
 def service_of(protocol: Protocol, server: Server) -> str:
     """The service principal of a mailbox server, with its realm where the configuration says one."""
     return f"{SERVICES[protocol]}/{server.sign_in.kerberos_host or server.fqdn}"
+
+
+def peer_service(server: Server, endpoint: Endpoint) -> str:
+    """The service principal of a front end at its endpoint for others, in the realm of its own account."""
+    host = f"{SERVICES[Protocol.HTTPS]}/{endpoint.tls_name}"
+    realm = server.kerberos_principal.rpartition("@")[2]
+    return f"{host}@{realm}" if realm else host
