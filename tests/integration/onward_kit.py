@@ -18,8 +18,8 @@ SERVICES = tuple(f"{service}/{MAILBOX}" for service in ("HTTP", "imap", "pop", "
 FORBIDDEN = "imap/mbx-52.contoso.com"
 """A service of the realm that nobody may carry tickets on to."""
 EVIDENCE_HOST = "evidence.contoso.com"
-FRONT_ENDS = ("cas-41", "cas-42", "cas-43")
-"""Front ends' own accounts, each with `HTTP/NAME.contoso.com`."""
+FRONT_ENDS = {"cas-41": "cas-01", "cas-42": "cas-02", "cas-43": "cas-43"}
+"""Machines' own accounts, and the hosts of their service principals."""
 
 
 class Onward:
@@ -32,7 +32,7 @@ class Onward:
         self.evidence = folder / "evidence.keytab"
         self.mailbox = folder / "mailbox.keytab"
         evidence = tuple(f"{service}/{EVIDENCE_HOST}" for service in ("HTTP", "imap"))
-        peers = {name: (f"HTTP/{name}.contoso.com",) for name in FRONT_ENDS}
+        peers = {name: (f"HTTP/{host}.contoso.com",) for name, host in FRONT_ENDS.items()}
         realm.server.add(
             {
                 "svc-onward": (

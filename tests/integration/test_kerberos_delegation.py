@@ -6,16 +6,21 @@ import base64
 import http.client
 import imaplib
 import os
+import signal
 import smtplib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from doors import FrontDoor, Servers, missing, start
 from kerberos_kit import HOST, Initiator, Realm, pop3_sign_in, smtp_sign_in
-from onward_kit import DELEGATING, MAILBOX, Onward
+from onward_kit import DELEGATING, EVIDENCE_HOST, FORBIDDEN, KERBEROS_ONLY, MAILBOX, Onward
 from submission_stage import new_sink, submission_dovecot
 
+from gatepost.directory.kerberos_onward import OnwardTickets
+from gatepost.directory.kerberos_port import NoTicket
+from gatepost.directory.settings import KerberosSettings
 from gatepost.lab.servers.apache import Apache
 from gatepost.lab.servers.dovecot import Dovecot
 from gatepost.lab.servers.process import ServerMissing, free_ports
@@ -25,7 +30,7 @@ from gatepost.lab.toml_text import Table
 _GSSAPI = """
 import_environment = TZ CORE_OUTOFMEM CORE_ERROR KRB5_CONFIG
 auth_mechanisms = plain login gssapi
-auth_gssapi_hostname = {host}
+auth_gssapi_hostname = "$ALL"
 auth_krb5_keytab = {keytab}
 auth_realms = {realm}
 passdb {{
@@ -48,7 +53,7 @@ def dovecot(servers: Servers, onward: Onward) -> Iterator[Dovecot]:
         keytab = server.directory / "mailbox.keytab"
         keytab.write_bytes(onward.mailbox.read_bytes())
         keytab.chmod(0o644)  # for Dovecot's own account
-        more = _GSSAPI.format(host=MAILBOX, keytab=keytab, realm=REALM)
+        more = _GSSAPI.format(keytab=keytab, realm=REALM)
         configuration.write_text(configuration.read_text() + more)
         server.environment["KRB5_CONFIG"] = str(onward.realm.server.krb5_conf)
         with server:
@@ -116,8 +121,20 @@ def test_pop3_by_a_ticket_goes_on_by_another(door: FrontDoor, dovecot: Dovecot, 
 def test_submission_by_a_ticket(door: FrontDoor, realm: Realm) -> None:
     host, port = door.addresses["submissions"]
     with smtplib.SMTP_SSL(host, port, timeout=20, context=door.client_context) as client:
-        assert smtp_sign_in(client, Initiator(realm, "smtp").respond())[0] == 235
+        code, text = smtp_sign_in(client, Initiator(realm, "smtp").respond())
+        assert code == 235, (text, told(door, "submission.refused"))
         assert client.mail("alice@contoso.com")[0] == 250
+
+
+def told(door: FrontDoor, event: str, words: str = "") -> str:
+    """The reason of a refusal with these words; empty: none comes."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for entry in door.process.events(event):
+            if words in str(entry.get("reason")):
+                return str(entry["reason"])
+        time.sleep(0.02)
+    return ""
 
 
 def _visit(door: FrontDoor, *headers: str, path: str = "/owa/") -> list[tuple[int, str]]:
@@ -142,3 +159,129 @@ def _basic(user: str, password: str) -> str:
 def test_http_by_password_goes_on_by_a_ticket(door: FrontDoor, apache: Apache) -> None:
     found = _visit(door, _basic("alice", "apw"), _basic("alice", "apw"))
     assert found == [(200, f"alice@{REALM}")] * 2, (door.process.events("http.refused"), apache.requests())
+
+
+def test_http_by_a_ticket_goes_on_by_another(door: FrontDoor, realm: Realm) -> None:
+    first, second = realm.tokens(f"HTTP@{HOST}", count=2)
+    tokens = [f"Negotiate {base64.b64encode(token).decode()}" for token in (first, second)]
+    assert _visit(door, *tokens) == [(200, f"alice@{REALM}")] * 2
+
+
+def test_no_connection_to_a_server_is_used_for_two_users(door: FrontDoor, apache: Apache) -> None:
+    """The server may take a ticket for the whole connection (RFC 4559 section 6)."""
+    alice = _basic("alice", "apw")
+    assert _visit(door, alice) == [(200, f"alice@{REALM}")]
+    assert _visit(door, alice) == [(200, f"alice@{REALM}")]
+    assert all(line.split()[4] == "0" for line in apache.requests()[-2:]), apache.requests()
+
+
+def test_explain_says_it(door: FrontDoor) -> None:
+    said = door.command("explain", "alice@contoso.com", "--protocol", "imap", status=None)
+    assert f"signs in there by Kerberos, with a ticket of the user for imap/{MAILBOX}" in said
+
+
+def _restart(door: FrontDoor) -> None:
+    """With the changed tables: another configuration, another process."""
+    before = len(door.process.events("configuration.reloaded"))
+    door.write()
+    door.process.signal(signal.SIGHUP)
+    deadline = time.monotonic() + 20
+    while len(door.process.events("configuration.reloaded")) == before:
+        assert time.monotonic() < deadline, door.process.log_tail()
+        time.sleep(0.02)
+
+
+def _imap_by_password(door: FrontDoor) -> str:
+    host, port = door.addresses["imaps"]
+    with imaplib.IMAP4_SSL(host, port, ssl_context=door.client_context, timeout=20) as client:
+        try:
+            client.login("alice@contoso.com", "apw")
+        except imaplib.IMAP4.error as error:
+            return str(error)
+    return "OK"
+
+
+def test_what_the_realm_does_not_allow_is_told_to_the_log_and_no_wrong_password(
+    door: FrontDoor, dovecot: Dovecot
+) -> None:
+    """A service that the account may not carry tickets on to, and one that nobody has."""
+    sign_in = door.organization["servers"]["MBX-01"]["sign_in"]
+    try:
+        sign_in["kerberos_host"] = FORBIDDEN.partition("/")[2]
+        _restart(door)
+        assert "[UNAVAILABLE]" in _imap_by_password(door)
+        assert told(door, "imap.refused", f"configuration: {DELEGATING} may not get a ticket to {FORBIDDEN}")
+        assert _visit(door, _basic("alice", "apw"))[0][0] == 503
+        sign_in["kerberos_host"] = "nobody.contoso.com"
+        _restart(door)
+        assert "[UNAVAILABLE]" in _imap_by_password(door)
+        assert told(door, "imap.refused", "the realm has no service principal imap/nobody.contoso.com")
+    finally:
+        del sign_in["kerberos_host"]
+        _restart(door)
+    assert _imap_by_password(door) == "OK"
+
+
+def test_evidence_alone_will_do(door: FrontDoor, onward: Onward, realm: Realm) -> None:
+    """An account without protocol transition carries on the tickets that users show it; by password there is none."""
+    before = door.front_end["kerberos"]
+    door.front_end["kerberos"] = before | {
+        "keytab": str(onward.evidence),
+        "delegation_principal": KERBEROS_ONLY,
+        "service_principals": [f"imap/{EVIDENCE_HOST}", f"HTTP/{EVIDENCE_HOST}"],
+    }
+    try:
+        _restart(door)
+        assert "[UNAVAILABLE]" in _imap_by_password(door)
+        assert told(door, "imap.refused", f"configuration: {KERBEROS_ONLY} may not get a ticket")
+        (token,) = realm.tokens(f"HTTP@{EVIDENCE_HOST}")
+        shown = f"Negotiate {base64.b64encode(token).decode()}"
+        assert _visit(door, shown) == [(200, f"alice@{REALM}")], door.process.log_tail()
+    finally:
+        door.front_end["kerberos"] = before
+        _restart(door)
+
+
+async def test_a_realm_that_hangs_holds_nobody_up(onward: Onward, tmp_path: Path) -> None:
+    """It takes connections and says nothing: whoever has tickets goes on, others are told to come again."""
+    realm = onward.realm
+    settings = KerberosSettings(str(onward.keytab), (), ((REALM, "contoso.com"),), delegation_principal=DELEGATING)
+    tickets = OnwardTickets(settings)
+    try:
+        service = f"imap/{MAILBOX}"
+        assert (await tickets.dialogue("alice@contoso.com", service)).respond(b"")
+        os.killpg(realm.server.pid, signal.SIGSTOP)
+        try:
+            assert (await tickets.dialogue("alice@contoso.com", service)).respond(b"")
+            with pytest.raises(NoTicket, match="no ticket within"):
+                await tickets.dialogue("bob@contoso.com", service)
+            assert (await tickets.dialogue("alice@contoso.com", service)).respond(b"")
+        finally:
+            os.killpg(realm.server.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert (await tickets.dialogue("bob@contoso.com", service)).respond(b"")
+                break
+            except NoTicket:
+                assert time.monotonic() < deadline
+    finally:
+        tickets.close()
+
+
+async def test_faults_of_ours_are_told_as_such(onward: Onward, tmp_path: Path) -> None:
+    realms = ((REALM, "contoso.com"),)
+    service = f"imap/{MAILBOX}"
+    for settings, user, words in (
+        (KerberosSettings(str(tmp_path / "none"), (), realms, delegation_principal=DELEGATING), "alice@contoso.com",
+         "no ticket to"),
+        (KerberosSettings(str(onward.keytab), (), realms), "alice@contoso.com", "no delegation_principal"),
+        (KerberosSettings(str(onward.keytab), (), realms, delegation_principal=DELEGATING), "a@elsewhere.com",
+         "no realm stands for elsewhere.com"),
+        (KerberosSettings(str(onward.keytab), (), realms, delegation_principal=DELEGATING), "ghost@contoso.com",
+         "does not know an account"),
+    ):  # fmt: skip
+        tickets = OnwardTickets(settings)
+        with pytest.raises(NoTicket, match=words):
+            await tickets.dialogue(user, service)
+        tickets.close()

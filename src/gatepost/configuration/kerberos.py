@@ -9,7 +9,7 @@ from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.keytab import BadKeytab, keytab_principals
-from gatepost.directory.kerberos_port import SERVICES
+from gatepost.directory.kerberos_port import SERVICES, peer_service
 from gatepost.directory.settings import KerberosSettings
 from gatepost.organization.faults import Path, error, listed, warning
 from gatepost.organization.model import Finding, Organization, Server
@@ -126,6 +126,12 @@ def _judge_accounts(table: KerberosTable, server: Server | None, present: tuple[
     if server is not None:
         path: Path = ("servers", server.name, "kerberos_principal")
         accounts.append((path, f"server {server.name}", server.kerberos_principal))
+        endpoint = server.peer_endpoint
+        if server.kerberos_principal and endpoint is not None:
+            service = peer_service(server, endpoint)
+            if service.casefold() not in {principal.casefold() for principal in present}:
+                message = f"{table.keytab} has no key of {service}: tickets of other front ends could not be opened"
+                yield error(path, f"server {server.name}", message, f"export the key of {service} into it")
     for here, who, account in accounts:
         if account and account not in present:
             message = f"{table.keytab} has no key of {account}: no tickets could be asked for as it"

@@ -235,6 +235,8 @@ def _words(error: GSSError) -> str:
     """What the library says, in one line."""
     if isinstance(error, gssapi.exceptions.InvalidTokenError):
         return "not a token of Kerberos"
+    if isinstance(error, gssapi.exceptions.BadChannelBindingsError):
+        return "bound to another TLS connection (channel bindings)"
     texts = [text for text in error.get_all_statuses(error.min_code, False) if text]
     return " ".join(texts or error.get_all_statuses(error.maj_code, True))[:200]
 

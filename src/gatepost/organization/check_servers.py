@@ -66,6 +66,7 @@ def check_servers(organization: Organization) -> Iterator[Finding]:
         yield from _check_server(organization, server)
         yield from _check_endpoints(server)
         yield from _check_sign_in(server)
+    yield from _check_principals(organization)
 
 
 def _check_server(organization: Organization, server: Server) -> Iterator[Finding]:
@@ -145,6 +146,25 @@ def _other_name(endpoint: Endpoint) -> str:
     """The name under which the TLS mode that was asked for exists, as an end of a remedy."""
     other = _OTHER_NAMES.get(endpoint.name, "")
     return f", or name it {other}" if endpoint.tls in TLS_MODES.get(other, ()) else ""
+
+
+def _check_principals(organization: Organization) -> Iterator[Finding]:
+    """By its account one front end knows another: no two may have the same, and only front ends need one."""
+    known: dict[str, str] = {}
+    for server in organization.servers.values():
+        principal = server.kerberos_principal
+        path: Path = ("servers", server.name, "kerberos_principal")
+        who = f"server {server.name}"
+        if not principal:
+            continue
+        name, at, realm = principal.rpartition("@")
+        if not at or not name or not realm:
+            message = f"{quoted(principal)} is no account of a realm"
+            yield error(path, who, message, 'write it with its realm: "CAS-01$@AD.CONTOSO.COM"')
+        if principal in known:
+            message = f"has the account of {known[principal]}: other front ends could not tell them apart"
+            yield error(path, who, message, "give each front end an account of its own")
+        known[principal] = server.name
 
 
 def _check_sign_in(server: Server) -> Iterator[Finding]:
