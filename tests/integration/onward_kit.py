@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ class Onward:
 
     def __init__(self, realm: Realm) -> None:
         self.realm = realm
+        os.environ["KRB5_CONFIG"] = str(realm.server.krb5_conf)  # of this process too
         folder = realm.folder
         self.keytab = folder / "onward.keytab"
         self.evidence = folder / "evidence.keytab"

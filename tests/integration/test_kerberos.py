@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import signal
 import smtplib
 import ssl
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doors import FrontDoor, Servers, missing, start
@@ -453,6 +455,35 @@ def test_an_expired_ticket(realm: Realm, tmp_path: Path) -> None:
 def test_a_replay_cache_that_cannot_be_written_is_a_fault_of_ours(realm: Realm, tmp_path: Path) -> None:
     (token,) = realm.tokens(f"HTTP@{HOST}")
     assert "UNAVAILABLE" in _judge_elsewhere(realm, tmp_path, token, rcache=str(tmp_path / "none"))
+
+
+_HOLD = """\
+import fcntl, os, struct, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.fcntl(file, 38, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))  # F_OFD_SETLKW, as the library has it
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_replay_cache_that_another_holds_is_a_fault_of_ours(realm: Realm, tmp_path: Path) -> None:
+    """All programs of an account share the file: one that waits for its disk would hold every sign-in up."""
+    (token,) = realm.tokens(f"HTTP@{HOST}")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    hold = [sys.executable, "-c", _HOLD, str(tmp_path / f"krb5_{os.geteuid()}.rcache2")]
+    judge = [sys.executable, "-u", "-c", _JUDGE, str(realm.keytab), REALM]
+    environment = {**realm.environment, "KRB5RCACHEDIR": str(tmp_path)}
+    with (
+        subprocess.Popen(judge, env=environment, **pipes) as judging,
+        subprocess.Popen(hold, **pipes) as holder,
+    ):
+        assert holder.stdout.readline() == b"held\n"
+        judging.stdin.write(token)
+        judging.stdin.close()
+        outcome = judging.stdout.readline().decode()
+        holder.stdin.close()
+    assert "took too long" in outcome
+    assert "UNAVAILABLE" in outcome
 
 
 def test_tickets_are_judged_without_the_domain_controller(door: FrontDoor, realm: Realm) -> None:

@@ -130,7 +130,7 @@ def told(door: FrontDoor, event: str, words: str = "") -> str:
     """The reason of a refusal with these words; empty: none comes."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        for entry in door.process.events(event):
+        for entry in reversed(door.process.events(event)):
             if words in str(entry.get("reason")):
                 return str(entry["reason"])
         time.sleep(0.02)
@@ -146,7 +146,6 @@ def _visit(door: FrontDoor, *headers: str, path: str = "/owa/") -> list[tuple[in
         client.request("GET", path, headers={"Authorization": authorization, "Host": HOST})
         answer = client.getresponse()
         answer.read()
-        assert "www-authenticate" not in answer.headers or answer.status == 401
         found.append((answer.status, answer.headers.get("X-User", "")))
     client.close()
     return found
@@ -236,7 +235,7 @@ def test_evidence_alone_will_do(door: FrontDoor, onward: Onward, realm: Realm) -
         assert told(door, "imap.refused", f"configuration: {KERBEROS_ONLY} may not get a ticket")
         (token,) = realm.tokens(f"HTTP@{EVIDENCE_HOST}")
         shown = f"Negotiate {base64.b64encode(token).decode()}"
-        assert _visit(door, shown) == [(200, f"alice@{REALM}")], door.process.log_tail()
+        assert _visit(door, shown) == [(200, f"alice@{REALM}")], told(door, "http.refused")
     finally:
         door.front_end["kerberos"] = before
         _restart(door)

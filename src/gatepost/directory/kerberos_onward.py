@@ -132,9 +132,7 @@ class OnwardTickets:
     def refused(self, user: str, service: str) -> None:
         """A server took the ticket for `service` not: its key may be another by now, so the next one is a new one."""
         name = self._principal_of(user)
-        with self._lock:
-            if name in self._users:
-                del self._users[name]
+        self._drop(name)
         self._forget(service)
 
     def acceptor_credentials(self, mechanisms: list[gssapi.OID]) -> gssapi.Credentials | None:
@@ -269,19 +267,35 @@ class OnwardTickets:
         binding: bytes,
     ) -> _T:
         known = self._users.get(principal)
-        if known is None or self._clock() >= known.until:
-            known = self._impersonate(principal)
-        try:
-            made = use(_context(known.credentials, self._full(service), binding, mutual=mutual))
-        except GSSError:
-            if not known.evidence:
-                raise
-            # No evidence is a ticket that is not forwardable, or of another account of ours. By protocol transition it
-            # may be allowed.
-            known = self._impersonate(principal)
-            made = use(_context(known.credentials, self._full(service), binding, mutual=mutual))
+        if known is not None and self._clock() < known.until:
+            try:
+                return self._use(known, service, use, mutual, binding)
+            except GSSError:
+                self._drop(principal)
+                if not known.evidence:
+                    raise
+                # No evidence is a ticket that is not forwardable, or of another account of ours. By protocol
+                # transition it may be allowed.
+        made = self._impersonate(principal)
+        done = self._use(made, service, use, mutual, binding)
+        self._keep(principal, made)
+        return done
+
+    def _use(
+        self,
+        known: _ForUser,
+        service: str,
+        use: Callable[[gssapi.SecurityContext], _T],
+        mutual: bool,
+        binding: bytes,
+    ) -> _T:
+        done = use(_context(known.credentials, self._full(service), binding, mutual=mutual))
         known.ready.add(service)
-        return made
+        return done
+
+    def _drop(self, principal: str) -> None:
+        with self._lock:
+            self._users.pop(principal, None)
 
     def _impersonate(self, principal: str) -> _ForUser:
         """S4U2Self: the directory says that this account speaks for the user."""
@@ -289,15 +303,14 @@ class OnwardTickets:
         name = gssapi.Name(principal, _PRINCIPAL)
         credentials = own.impersonate(name=name, usage="initiate", mechs=[_KRB5])
         seconds = min(_seconds(credentials), USER_SECONDS)
-        return self._keep(principal, _ForUser(credentials, self._clock() + seconds, evidence=False))
+        return _ForUser(credentials, self._clock() + seconds, evidence=False)
 
-    def _keep(self, principal: str, made: _ForUser) -> _ForUser:
+    def _keep(self, principal: str, made: _ForUser) -> None:
         with self._lock:
             self._users.pop(principal, None)
             while len(self._users) >= MAX_USERS:
                 del self._users[next(iter(self._users))]
             self._users[principal] = made
-        return made
 
     def _own(self, principal: str) -> gssapi.Credentials:
         """Our own credentials, good now. The library renews them from the keytab when they are opened again.
