@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from doors import FrontDoor, Servers, missing, start
 from kerberos_kit import HOST, Initiator, Realm, pop3_sign_in, smtp_sign_in
-from onward_kit import DELEGATING, EVIDENCE_HOST, FORBIDDEN, KERBEROS_ONLY, MAILBOX, Onward
+from onward_kit import DELEGATING, EVIDENCE_HOST, FORBIDDEN, KERBEROS_ONLY, MAILBOX, SERVICES, Onward
 from submission_stage import new_sink, submission_dovecot
 
 from gatepost.directory.kerberos_onward import OnwardTickets
@@ -239,6 +239,21 @@ def test_evidence_alone_will_do(door: FrontDoor, onward: Onward, realm: Realm) -
     finally:
         door.front_end["kerberos"] = before
         _restart(door)
+
+
+def test_a_servers_new_key_counts_without_a_restart(
+    door: FrontDoor, onward: Onward, dovecot: Dovecot, apache: Apache
+) -> None:
+    """Its keytab has the new key only: the ticket in memory is refused once, and never taken for a wrong password."""
+    assert _imap_by_password(door) == "OK"
+    new = onward.realm.folder / f"rolled-{time.monotonic_ns()}.keytab"
+    onward.realm.server.set_password("svc-mbx", f"Rolled-{time.monotonic_ns()}", new, SERVICES)
+    for keytab in (dovecot.directory / "mailbox.keytab", apache.keytab):
+        keytab.write_bytes(new.read_bytes())
+    first = _imap_by_password(door)
+    assert first == "OK" or "[UNAVAILABLE]" in first
+    assert _imap_by_password(door) == "OK"
+    assert _visit(door, _basic("alice", "apw")) == [(200, f"alice@{REALM}")]
 
 
 async def test_a_realm_that_hangs_holds_nobody_up(onward: Onward, tmp_path: Path) -> None:

@@ -245,6 +245,20 @@ def test_basic_and_nothing_are_refused(peers: KerberosPeers) -> None:
     assert "WWW-Authenticate: Negotiate\r\n" in bare
 
 
+def test_a_peers_new_key_counts_without_a_restart(peers: KerberosPeers) -> None:
+    """Old and new key in one keytab: nobody notices. Only the new one: the next request has a new ticket."""
+    server, keytab = peers.onward.realm.server, peers.onward.peer("cas-42")
+    names = ("cas-42", "HTTP/cas-02.contoso.com")
+    assert peers.visit("CAS-01", "bob").status == 200
+    server.set_password("cas-42", "Rolled-pw1", keytab, names)
+    assert peers.visit("CAS-01", "bob").status == 200
+    only = keytab.with_suffix(".new")
+    server.set_password("cas-42", "Rolled-pw2", only, names)
+    only.replace(keytab)
+    assert peers.visit("CAS-01", "bob").status in (200, 503)
+    assert peers.visit("CAS-01", "bob").status == 200
+
+
 def test_without_the_realm_those_with_tickets_go_on(peers: KerberosPeers) -> None:
     """CAS-01 has its ticket for CAS-02 in memory."""
     server = peers.onward.realm.server

@@ -73,7 +73,7 @@ class Apache(ServerProcess):
         directory.mkdir(parents=True)
         directory.chmod(0o755)
         self.address, self.port = address, port
-        own = directory / "web.keytab"
+        own = self.keytab = directory / "web.keytab"
         own.write_bytes(keytab.read_bytes())
         own.chmod(0o600)
         if os.geteuid() == 0:

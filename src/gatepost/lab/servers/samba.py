@@ -159,6 +159,19 @@ class Samba(ServerProcess):
         if run.returncode:
             raise ServerNotStarted(f"Samba's tools failed: {run.stderr.decode(errors='replace')[-2000:]}")
 
+    def set_password(self, account: str, password: str, keytab: Path, principals: tuple[str, ...]) -> None:
+        """Another password, and so other keys with the next number; the new ones are added to `keytab`.
+
+        Raises `ServerNotStarted`.
+        """
+        where = f"--configfile={self.configuration}"
+        orders = [["user", "setpassword", account, f"--newpassword={password}", where]]
+        orders += [["domain", "exportkeytab", str(keytab), f"--principal={name}", where] for name in principals]
+        for order in orders:
+            run = subprocess.run([self._tool, *order], capture_output=True, timeout=PROVISION_SECONDS, check=False)  # noqa: S603
+            if run.returncode:
+                raise ServerNotStarted(f"samba-tool failed: {run.stderr.decode(errors='replace')[-2000:]}")
+
     def kinit(self, user: str, password: str, cache: Path, *options: str) -> None:
         """A ticket-granting ticket in `cache`. Raises `ServerNotStarted`."""
         run = subprocess.run(  # noqa: S603 - arguments are ours
