@@ -14,18 +14,21 @@ from pathlib import Path
 
 import pytest
 from doors import FrontDoor, Servers, missing, start
-from kerberos_kit import HOST, Initiator, Realm, pop3_sign_in, smtp_sign_in
+from kerberos_kit import HOST, USERS, Initiator, Realm, pop3_sign_in, smtp_sign_in
 from onward_kit import DELEGATING, EVIDENCE_HOST, FORBIDDEN, KERBEROS_ONLY, MAILBOX, SERVICES, Onward
 from submission_stage import new_sink, submission_dovecot
 
+from gatepost.directory.kerberos import Kerberos
 from gatepost.directory.kerberos_onward import OnwardTickets
-from gatepost.directory.kerberos_port import NoTicket
+from gatepost.directory.kerberos_port import Accepted, Challenge, NoTicket
+from gatepost.directory.port import SignInResult, Verdict
 from gatepost.directory.settings import KerberosSettings
 from gatepost.lab.servers.apache import Apache
 from gatepost.lab.servers.dovecot import Dovecot
 from gatepost.lab.servers.process import ServerMissing, free_ports
 from gatepost.lab.servers.samba import REALM
 from gatepost.lab.toml_text import Table
+from gatepost.organization.model import Protocol
 
 _GSSAPI = """
 import_environment = TZ CORE_OUTOFMEM CORE_ERROR KRB5_CONFIG
@@ -254,6 +257,38 @@ def test_a_servers_new_key_counts_without_a_restart(
     assert first == "OK" or "[UNAVAILABLE]" in first
     assert _imap_by_password(door) == "OK"
     assert _visit(door, _basic("alice", "apw")) == [(200, f"alice@{REALM}")]
+
+
+async def test_a_front_ends_new_key_counts_without_a_restart(onward: Onward) -> None:
+    """Both keys in the keytab: tickets with the old number and the new are good. Then the new one alone."""
+    realm, keytab = onward.realm, onward.peer("cas-43")
+    names = ("cas-43", "HTTP/cas-43.contoso.com")
+    settings = KerberosSettings(str(keytab), (names[1],), ((REALM, "contoso.com"),))
+    kerberos = Kerberos(settings, waiting_limit=8, per_address=8)
+
+    def cache(name: str) -> Path:
+        found = realm.folder / f"cc-{name}"
+        realm.server.kinit("alice", USERS["alice"], found)
+        return found
+
+    async def judge(of: Path) -> Accepted | Challenge | SignInResult:
+        (token,) = realm.tokens("HTTP@cas-43.contoso.com", cache=of)
+        return await kerberos.begin(Protocol.HTTPS, "127.0.0.1").step(token)
+
+    old = cache("old-key")
+    assert isinstance(await judge(old), Accepted)
+    realm.server.set_password("cas-43", "Rolled-pw1", keytab, names)
+    assert isinstance(await judge(old), Accepted)
+    assert isinstance(await judge(cache("new-key")), Accepted)
+    only = keytab.with_suffix(".new")
+    realm.server.set_password("cas-43", "Rolled-pw2", only, names)
+    only.replace(keytab)
+    assert isinstance(await judge(cache("newest-key")), Accepted)
+    outcome = await judge(old)
+    kerberos.close()
+    assert isinstance(outcome, SignInResult)
+    assert outcome.verdict is Verdict.WRONG_CREDENTIALS
+    assert "kvno" in outcome.reason or "keytab" in outcome.reason
 
 
 async def test_a_realm_that_hangs_holds_nobody_up(onward: Onward, tmp_path: Path) -> None:
