@@ -175,7 +175,7 @@ def _check_sign_in(server: Server) -> Iterator[Finding]:
         yield from _check_master(path, who, sign_in)
     if sign_in.http is HttpSignIn.HEADER:
         yield from _check_header(path, who, server)
-    if sign_in.http is not HttpSignIn.BASIC:
+    if sign_in.http in (HttpSignIn.HEADER, HttpSignIn.KERBEROS):
         yield from _check_exposed(path, who, server)
     if sign_in.kerberos_host and not is_host_name(sign_in.kerberos_host.partition("@")[0]):
         message = f"{quoted(sign_in.kerberos_host)} is no host of a service principal"
