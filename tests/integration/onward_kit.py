@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from kerberos_kit import PRINCIPALS, Realm
 
 from gatepost.lab.servers.samba import REALM
+
+Result = TypeVar("Result")
 
 DELEGATING = f"svc-onward@{REALM}"
 """May ask for tickets of any user for MBX-51, for nothing else."""
@@ -21,6 +26,16 @@ FORBIDDEN = "imap/mbx-52.contoso.com"
 EVIDENCE_HOST = "evidence.contoso.com"
 FRONT_ENDS = {"cas-41": "cas-01", "cas-42": "cas-02", "cas-43": "cas-43"}
 """Machines' own accounts, and the hosts of their service principals."""
+
+
+def patiently(attempt: Callable[[], Result], good: Callable[[Result], bool]) -> Result:
+    """What comes of `attempt` when it is good, or at last: a ticket that takes too long is told as a temporary fault."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = attempt()
+        if good(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
 
 
 class Onward:

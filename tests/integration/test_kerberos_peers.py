@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from doors import Servers, missing
-from onward_kit import Onward
+from onward_kit import Onward, patiently
 from peers_stage import ALPN, Peers
 
 from gatepost.access.end_point_binding import end_point_binding
@@ -148,9 +148,14 @@ def key(peers: KerberosPeers, account: str = "cas-41") -> str:
     return str(peers.onward.peer(account))
 
 
+def bob(peers: KerberosPeers) -> int:
+    """The status of a request of bob's at CAS-01, once more where he is told to come again."""
+    return patiently(lambda: peers.visit("CAS-01", "bob").status, lambda status: status != 503)
+
+
 def test_a_request_crosses_by_kerberos(peers: KerberosPeers) -> None:
     """bob's mailbox is in the site of CAS-02, who takes CAS-01 by its account."""
-    answer = peers.visit("CAS-01", "bob")
+    answer = patiently(lambda: peers.visit("CAS-01", "bob"), lambda found: found.status != 503)
     assert answer.status == 200, peers.front_ends["CAS-01"].log_tail()
     assert answer.headers["x-beserver"] == "MBX-32"
     said = peers.explain("bob")
@@ -249,23 +254,23 @@ def test_a_peers_new_key_counts_without_a_restart(peers: KerberosPeers) -> None:
     """Old and new key in one keytab: nobody notices. Only the new one: the next request has a new ticket."""
     server, keytab = peers.onward.realm.server, peers.onward.peer("cas-42")
     names = ("cas-42", "HTTP/cas-02.contoso.com")
-    assert peers.visit("CAS-01", "bob").status == 200
+    assert bob(peers) == 200
     server.set_password("cas-42", "Rolled-pw1", keytab, names)
-    assert peers.visit("CAS-01", "bob").status == 200
+    assert bob(peers) == 200
     only = keytab.with_suffix(".new")
     server.set_password("cas-42", "Rolled-pw2", only, names)
     only.replace(keytab)
     assert peers.visit("CAS-01", "bob").status in (200, 503)
-    assert peers.visit("CAS-01", "bob").status == 200
+    assert bob(peers) == 200
 
 
 def test_without_the_realm_those_with_tickets_go_on(peers: KerberosPeers) -> None:
     """CAS-01 has its ticket for CAS-02 in memory."""
     server = peers.onward.realm.server
-    assert peers.visit("CAS-01", "bob").status == 200
+    assert bob(peers) == 200
     server.stop()
     try:
-        assert peers.visit("CAS-01", "bob").status == 200
+        assert bob(peers) == 200
     finally:
         server.start()
         server.wait_ready()
