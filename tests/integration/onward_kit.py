@@ -29,7 +29,7 @@ FRONT_ENDS = {"cas-41": "cas-01", "cas-42": "cas-02", "cas-43": "cas-43"}
 
 
 def patiently(attempt: Callable[[], Result], good: Callable[[Result], bool]) -> Result:
-    """What comes of `attempt` when it is good, or at last: a ticket that takes too long is told as a temporary fault."""
+    """What comes of `attempt` when it is good, or at last. A ticket that takes too long is a temporary fault."""
     deadline = time.monotonic() + 60
     while True:
         found = attempt()

@@ -226,6 +226,21 @@ def _imap_once(door: FrontDoor) -> str:
     return "OK"
 
 
+def _refused(door: FrontDoor, words: str) -> str:
+    """What the client is told when the log says these words.
+
+    The changed file is taken once more by itself: the event of a reload may be that of the one before.
+    """
+
+    def attempt() -> tuple[str, bool]:
+        text = _imap_once(door)
+        return text, any(words in str(entry["reason"]) for entry in door.process.events("imap.refused"))
+
+    found, logged = patiently(attempt, lambda both: both[1])
+    assert logged, door.process.log_tail()
+    return found
+
+
 def test_what_the_realm_does_not_allow_is_told_to_the_log_and_no_wrong_password(
     door: FrontDoor, dovecot: Dovecot
 ) -> None:
@@ -234,13 +249,11 @@ def test_what_the_realm_does_not_allow_is_told_to_the_log_and_no_wrong_password(
     try:
         sign_in["kerberos_host"] = FORBIDDEN.partition("/")[2]
         _restart(door)
-        assert "[UNAVAILABLE]" in _imap_once(door)
-        assert told(door, "imap.refused", f"configuration: {DELEGATING} may not get a ticket to {FORBIDDEN}")
+        assert "[UNAVAILABLE]" in _refused(door, f"configuration: {DELEGATING} may not get a ticket to {FORBIDDEN}")
         assert _visit_once(door, _basic("alice", "apw"))[0][0] == 503
         sign_in["kerberos_host"] = "nobody.contoso.com"
         _restart(door)
-        assert "[UNAVAILABLE]" in _imap_once(door)
-        assert told(door, "imap.refused", "the realm has no service principal imap/nobody.contoso.com")
+        assert "[UNAVAILABLE]" in _refused(door, "the realm has no service principal imap/nobody.contoso.com")
     finally:
         del sign_in["kerberos_host"]
         _restart(door)
@@ -257,8 +270,7 @@ def test_evidence_alone_will_do(door: FrontDoor, onward: Onward, realm: Realm) -
     }
     try:
         _restart(door)
-        assert "[UNAVAILABLE]" in _imap_once(door)
-        assert told(door, "imap.refused", f"configuration: {KERBEROS_ONLY} may not get a ticket")
+        assert "[UNAVAILABLE]" in _refused(door, f"configuration: {KERBEROS_ONLY} may not get a ticket")
 
         def attempt() -> list[tuple[int, str]]:
             (token,) = realm.tokens(f"HTTP@{EVIDENCE_HOST}")
@@ -269,6 +281,7 @@ def test_evidence_alone_will_do(door: FrontDoor, onward: Onward, realm: Realm) -
     finally:
         door.front_end["kerberos"] = before
         _restart(door)
+    assert _imap_by_password(door) == "OK"
 
 
 def test_a_servers_new_key_counts_without_a_restart(
