@@ -48,6 +48,7 @@ from browser import browser, chromium_home  # noqa: F401 - fixtures
 from doors import FrontDoor, Servers, start
 from etcd_kit import etcd_cluster, etcd_node, own_cluster, shared_etcd  # noqa: F401 - fixtures
 from kerberos_kit import realm  # noqa: F401 - a fixture
+from onward_kit import onward  # noqa: F401 - a fixture
 from sites import all_sites, sites  # noqa: F401 - fixtures
 from sql_kit import mariadb, postgresql  # noqa: F401 - fixtures
 

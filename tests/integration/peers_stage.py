@@ -36,9 +36,9 @@ ALPN = "gatepost-peer/1"
 class Peers:
     """The front ends as processes, their certificates made as operators make them."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, folder: str = "peers", running: tuple[str, ...] = RUNNING) -> None:
         self.servers = servers
-        self.directory = servers.scratch / "peers"
+        self.directory = servers.scratch / folder
         self.directory.mkdir(mode=0o711)
         self.addresses = {name: servers.address() for name in SITES}
         self.ports = {name: dict(zip(ENDPOINTS, free_ports(a, 2), strict=True)) for name, a in self.addresses.items()}
@@ -49,7 +49,7 @@ class Peers:
         for name in SITES:
             self.issue(name, self.pki)
         self.context = ssl.create_default_context(cafile=str(servers.authority.certificate))
-        self.front_ends = {name: self._front_end(name) for name in RUNNING}
+        self.front_ends = {name: self._front_end(name) for name in running}
         for front_end in self.front_ends.values():
             front_end.start()
         for front_end in self.front_ends.values():
@@ -110,6 +110,14 @@ class Peers:
         for front_end in self.front_ends.values():
             front_end.stop()
 
+    def more(self, name: str) -> Table:
+        """More of a front end's table."""
+        return {}
+
+    def principal(self, name: str) -> str:
+        """A front end's own account; empty: it has none."""
+        return ""
+
     def _front_end(self, name: str) -> Gatepost:
         directory = self.directory / name.lower()
         directory.mkdir(mode=0o711)
@@ -129,6 +137,7 @@ class Peers:
             "organization_ca": str(self.pki / "organization-ca.crt"),
             "workers": 1,
             "log_requests": True,
+            **self.more(name),
         }
         file = directory / "gatepost.toml"
         file.write_text(toml_text({"front_end": front_end}))
@@ -151,6 +160,7 @@ class Peers:
             tables["servers"][name] = {
                 "site": site, "roles": ["client-access"], "address": self.addresses[name],
                 "fqdn": f"{name.lower()}.contoso.com", "endpoints": {e: {"port": ports[e]} for e in ENDPOINTS},
+                "kerberos_principal": self.principal(name),
             }  # fmt: skip
             url = f"https://{name.lower()}.contoso.com:{ports['peer']}/owa"
             tables["virtual_directories"].append(

@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, open_server
-from gatepost.access.mail_sign_in import Introduction, back_sign_in, is_front_end, with_epoch
+from gatepost.access.mail_sign_in import Introduction, back_sign_in, is_front_end, ticket_for, with_epoch
+from gatepost.directory.kerberos_port import NoTicket
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Organization, SignInForm
 from gatepost.relay.relay import Relay
@@ -159,7 +160,7 @@ class CarryOver:
         self.reason = self._refusal()
         if self.reason:
             return False
-        leg = self._server_leg(target, epoch)
+        leg = await self._server_leg(target, epoch)
         if leg is None:
             return False
         door = self._door
@@ -200,7 +201,7 @@ class CarryOver:
             await asyncio.sleep(LOOK_SECONDS)
         return self._refusal()
 
-    def _server_leg(self, target: Target, epoch: int) -> MailServerLeg | None:
+    async def _server_leg(self, target: Target, epoch: int) -> MailServerLeg | None:
         door = self._door
         server = door.configuration.organization.servers[target.server]
         if self._introduction.ttl <= 1 and is_front_end(server):
@@ -211,7 +212,12 @@ class CarryOver:
             self.reason = "the user's password is not kept"
             return None
         facts = with_epoch(self._facts, server, self._user.mailbox.database or "", epoch)
-        how = back_sign_in(server, target.endpoint, self._user, self._credentials, facts, self._introduction)
+        try:
+            dialogue = await ticket_for(door.sign_in.onward, door.protocol, server, target.endpoint, self._user)
+        except NoTicket as none:
+            self.reason = f"{server.name}: {none}"
+            return None
+        how = back_sign_in(server, target.endpoint, self._user, self._credentials, facts, self._introduction, dialogue)
         return MailServerLeg(ImapBack(how), door.limits.server_step_seconds)
 
     async def _change(self, relay: Relay, leg: MailServerLeg, signed_in: SignedIn) -> bool:

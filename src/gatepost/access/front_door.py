@@ -28,7 +28,14 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.access.sign_in_turns import SignInTurns
 from gatepost.access.smtp_door import SmtpDoor
-from gatepost.access.tls import ClientContexts, Reloadable, peer_server_context, server_context
+from gatepost.access.tls import (
+    ClientContexts,
+    PeerServerContext,
+    Reloadable,
+    peer_server_context,
+    server_context,
+    takes_tickets,
+)
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd
 from gatepost.directory.sign_in import SignInService
@@ -70,7 +77,8 @@ class FrontDoor:
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
         self._tls = {p: Reloadable(server_context(front_end, ALPN[p])) for p in ALPN} if front_end.certificate else {}
-        self._peer_tls = Reloadable(peer_server_context(front_end.peer_keys)) if front_end.peer_keys else None
+        for_peers = _for_peers(front_end)
+        self._peer_tls = Reloadable(for_peers) if for_peers is not None else None
         self.health = HealthService(loop, configuration, contexts, log)
         self._parking = parking = Parking(loop, router.view, limits.parked)
         self._turns = turns = SignInTurns(loop, limits.sign_ins_per_server, limits.parked)
@@ -119,7 +127,7 @@ class FrontDoor:
         """New certificate, settings and organization, for whoever comes from now on. Sessions stay as they are."""
         front_end = configuration.front_end
         fresh = {p: server_context(front_end, ALPN[p]) for p in ALPN} if front_end.certificate else {}
-        for_peers = peer_server_context(front_end.peer_keys) if front_end.peer_keys else None
+        for_peers = _for_peers(front_end)
         self._configuration = configuration
         for protocol, context in fresh.items():
             if protocol in self._tls:
@@ -294,3 +302,9 @@ class FrontDoor:
 def _without_proxies(front_end: FrontEnd) -> FrontEnd:
     """The same settings where nobody is believed to speak for others: an assertion says who a peer's client is."""
     return replace(front_end, proxy_protocol_from=())
+
+
+def _for_peers(front_end: FrontEnd) -> PeerServerContext | None:
+    """The context for other front ends, where there are keys for it."""
+    keys = front_end.peer_keys
+    return None if keys is None else peer_server_context(keys, tickets=takes_tickets(front_end))

@@ -15,9 +15,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, open_server
-from gatepost.access.mail_sign_in import MailFront, back_sign_in, is_front_end, lacks_password, with_epoch
+from gatepost.access.mail_sign_in import (
+    MailFront,
+    back_sign_in,
+    is_front_end,
+    lacks_password,
+    ticket_for,
+    with_epoch,
+)
 from gatepost.access.parking import TOO_LONG, ParkingFull, Patience
 from gatepost.access.sign_in_turns import NO_TURN, Turn
+from gatepost.directory.kerberos_port import NoTicket, service_of
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress
 from gatepost.routing.outcome import Cause, Decision, Proxy, Refuse, Serve, Target
@@ -243,7 +251,12 @@ class MailReach:
         facts = None
         if target.endpoint.client_address is not ClientAddress.NONE:
             facts = with_epoch(self._facts(), server, self._database, self._epoch)
-        sign_in = back_sign_in(server, target.endpoint, self._user, self._credentials, facts, self._front)
+        onward = door.sign_in.onward
+        try:
+            dialogue = await ticket_for(onward, door.protocol, server, target.endpoint, self._user)
+        except NoTicket as none:
+            raise NotReached(Refusal.UNAVAILABLE, f"{server.name}: {none}") from none
+        sign_in = back_sign_in(server, target.endpoint, self._user, self._credentials, facts, self._front, dialogue)
         leg = self.server_leg = MailServerLeg(door.back(sign_in), door.limits.server_step_seconds)
         try:
             signed_in = await open_server(leg, target.endpoint, server, facts, door.client_contexts, door.limits)
@@ -253,6 +266,8 @@ class MailReach:
                 return self._moved(target)
             door.tell_health(target, self._address, failure)
             self._note(target, failure)
+            if dialogue is not None and onward is not None and failure.kind is FailureKind.REFUSED:
+                onward.refused(self._user.name, service_of(door.protocol, server))
             return failure
         door.tell_health(target, self._address)
         if not door.is_current(self._database, self._epoch):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gatepost.directory.kerberos_port import KerberosOnward, NoTicket, service_of
 from gatepost.directory.port import User
-from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
-from gatepost.wire.events import BackSignIn, ClientFacts, Credentials
+from gatepost.organization.model import ClientAddress, Endpoint, Protocol, Role, Server, SignInForm, TlsMode, Version
+from gatepost.wire.events import BackSignIn, ClientFacts, Credentials, SaslDialogue
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_front import Pop3Front
 from gatepost.wire.submission_front import SubmissionFront
@@ -46,6 +47,17 @@ def lacks_password(server: Server, endpoint: Endpoint, credentials: Credentials)
     )
 
 
+async def ticket_for(
+    onward: KerberosOnward | None, protocol: Protocol, server: Server, endpoint: Endpoint, user: User
+) -> SaslDialogue | None:
+    """What shows `server` a ticket of the user's, one for each attempt; None where it wants none. Raises `NoTicket`."""
+    if server.sign_in.form is not SignInForm.KERBEROS or endpoint.client_address is ClientAddress.XCLIENT_LOGIN:
+        return None
+    if onward is None:
+        raise NoTicket(f"configuration: {server.name} wants tickets, and there is no [front_end.kerberos]")
+    return await onward.dialogue(user.name, service_of(protocol, server))
+
+
 def back_sign_in(
     server: Server,
     endpoint: Endpoint,
@@ -53,8 +65,12 @@ def back_sign_in(
     credentials: Credentials,
     facts: ClientFacts | None,
     front: MailFront | Introduction,
+    dialogue: SaslDialogue | None = None,
 ) -> BackSignIn:
-    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
+    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's.
+
+    Where it wants a ticket, `dialogue` shows it (`ticket_for`).
+    """
     how = server.sign_in
     told = facts if endpoint.client_address in _TOLD else None
     left = front.ttl - 1 if is_front_end(server) else None
@@ -65,6 +81,8 @@ def back_sign_in(
         name, password = f"{login}{how.separator}{how.master_user}", how.master_password
     elif how.form is SignInForm.MASTER_AUTHZID:
         mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
+    elif how.form is SignInForm.KERBEROS:
+        mechanism, password = "GSSAPI", ""
     elif credentials.token:
         mechanism, password, token = credentials.mechanism, "", credentials.token
     return BackSignIn(
@@ -74,7 +92,7 @@ def back_sign_in(
         authorization_id=authorization,
         token=token,
         starttls=starttls,
-        pipelined=how.pipelined,
+        pipelined=how.pipelined and dialogue is None,
         client=told,
         ttl=left,
         client_id=front.client_id,
@@ -82,4 +100,5 @@ def back_sign_in(
         helo=front.helo if isinstance(front, SubmissionFront) else "",
         login=login if endpoint.client_address is ClientAddress.XCLIENT_LOGIN else "",
         extensions=front.extensions if isinstance(front, SubmissionFront) else (),
+        dialogue=dialogue,
     )

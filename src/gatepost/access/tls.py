@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 
+from gatepost.access.end_point_binding import end_point_binding
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.configuration.settings import FrontEnd, PeerKeys
 from gatepost.organization.model import Server
 
+PEM_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 PEER_ALPN = "gatepost-peer/1"
 """What front ends agree on among themselves (RFC 7301): a connection meant for another service never passes for one."""
 
@@ -24,32 +27,53 @@ def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
     return context
 
 
-def peer_server_context(keys: PeerKeys) -> ssl.SSLContext:
+class PeerServerContext(ssl.SSLContext):
+    """The context of the listener for other front ends."""
+
+    binding = b""
+    """What tickets must be bound to that come on its connections."""
+
+
+def peer_server_context(keys: PeerKeys, *, tickets: bool = False) -> PeerServerContext:
     """The context of the listener for other front ends (SPEC C11): only the organization's CA is believed.
 
-    Both sides are Gatepost, so nothing older than TLS 1.3 is needed. Raises `ssl.SSLError`.
+    With `tickets` a peer without a certificate comes so far; it shows a ticket with each request. Both sides are
+    Gatepost, so nothing older than TLS 1.3 is needed. Raises `ssl.SSLError`.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = PeerServerContext(ssl.PROTOCOL_TLS_SERVER)
+    own = PEM_CERTIFICATE.search(keys.certificate.decode("ascii", "ignore"))
+    context.binding = end_point_binding(ssl.PEM_cert_to_DER_cert(own[0])) if own else b""
     # Every connection shows its certificate: none is resumed on a ticket that was given to an earlier one.
     context.num_tickets = 0
     _for_peers(context, keys)
+    if tickets:
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def peer_client_context(keys: PeerKeys) -> ssl.SSLContext:
-    """The context of connections to other front ends: our certificate is shown, theirs and its name are verified."""
+def peer_client_context(keys: PeerKeys, *, certificate: bool = True) -> ssl.SSLContext:
+    """The context of connections to other front ends: theirs is verified, with its name, and our certificate is shown.
+
+    Without `certificate` it is not: the peer knows us by our tickets.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _for_peers(context, keys)
+    _for_peers(context, keys, certificate=certificate)
     return context
 
 
-def _for_peers(context: ssl.SSLContext, keys: PeerKeys) -> None:
+def _for_peers(context: ssl.SSLContext, keys: PeerKeys, *, certificate: bool = True) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols([PEER_ALPN])
     context.load_verify_locations(cadata=keys.organization_ca.decode("ascii", "ignore"))
-    load_key_pair(context, keys.certificate, keys.private_key)
+    if certificate:
+        load_key_pair(context, keys.certificate, keys.private_key)
+
+
+def takes_tickets(front_end: FrontEnd) -> bool:
+    """Whether other front ends may know this one by Kerberos, and the other way round."""
+    return front_end.kerberos is not None and bool(front_end.kerberos.peer_principal)
 
 
 def client_context(front_end: FrontEnd, server: Server | None = None) -> ssl.SSLContext:
@@ -74,15 +98,18 @@ class ClientContexts:
     def __init__(self, front_end: FrontEnd) -> None:
         self._front_end = front_end
         self._contexts: dict[str, ssl.SSLContext] = {}
-        self._peer_context: ssl.SSLContext | None = None
+        self._peer_contexts: dict[bool, ssl.SSLContext] = {}
 
     def __call__(self, server: Server, *, peer: bool = False) -> ssl.SSLContext:
         """The context for connections to `server`; with `peer` to its endpoint for peers, for which we need keys."""
         if peer:
-            if self._peer_context is None:
+            by_ticket = takes_tickets(self._front_end) and bool(server.kerberos_principal)
+            found = self._peer_contexts.get(by_ticket)
+            if found is None:
                 assert self._front_end.peer_keys is not None
-                self._peer_context = peer_client_context(self._front_end.peer_keys)
-            return self._peer_context
+                found = peer_client_context(self._front_end.peer_keys, certificate=not by_ticket)
+                self._peer_contexts[by_ticket] = found
+            return found
         context = self._contexts.get(server.name)
         if context is None:
             context = self._contexts[server.name] = client_context(self._front_end, server)

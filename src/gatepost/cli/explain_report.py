@@ -8,6 +8,7 @@ from typing import Any
 
 from gatepost.balancing.affinity import Affinity
 from gatepost.balancing.choice import order
+from gatepost.cli.explain_sign_in import sign_in_words
 from gatepost.configuration.findings import printable
 from gatepost.directory.port import User
 from gatepost.organization.model import Organization, Protocol
@@ -82,6 +83,8 @@ def report(
     match decision:
         case Serve() | Proxy():
             found["target"] = _target(decision.target, health) | {"epoch": decision.epoch}
+            if words := sign_in_words(organization, question.front_end, question.protocol, decision.target):
+                found["sign_in"] = words
             found["affinity"] = decision.affinity.value
             candidates = decision.candidates or (decision.target,)
             found["candidates"] = [_target(target, health) for target in candidates]
@@ -157,6 +160,8 @@ def text(found: dict[str, Any]) -> list[str]:
     for number, step in enumerate(found["steps"], 1):
         lines.append(f"  {number:>2}. {step['rule']:<4} {marks[step['kind']]} {step['text']}")
     lines += [f"  {line}" for line in _candidates_text(found)]
+    if "sign_in" in found:
+        lines.append(f"  signs in there {found['sign_in']}")
     if found["disabled"]:
         lines.append("  The user is disabled: every sign-in is refused like a wrong password.")
     elif not found["allowed"]:

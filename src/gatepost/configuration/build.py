@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from gatepost.configuration.build_transport import build_receive_connectors, build_send_connector, build_settings
+from gatepost.configuration.database_schema import DatabaseTable
 from gatepost.configuration.schema import (
-    DatabaseTable,
     EndpointTable,
     OrganizationFile,
     ServerTable,
@@ -120,6 +120,7 @@ def _server(name: str, table: ServerTable, master_password: str) -> Server:
         sign_in=_sign_in(table.sign_in, master_password),
         server_ca=table.server_ca,
         max_connections=table.max_connections,
+        kerberos_principal=table.kerberos_principal,
         transport=build_settings({key: getattr(table.transport, key) for key in TRANSPORT_KEYS}, table.roles),
     )
 
@@ -148,6 +149,7 @@ def _sign_in(table: SignInTable, master_password: str) -> SignIn:
         http=table.http,
         http_header=table.http_header,
         send_epoch=table.send_epoch,
+        kerberos_host=table.kerberos_host,
     )
 
 

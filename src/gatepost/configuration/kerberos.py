@@ -9,7 +9,7 @@ from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.keytab import BadKeytab, keytab_principals
-from gatepost.directory.kerberos_port import SERVICES
+from gatepost.directory.kerberos_port import SERVICES, peer_service
 from gatepost.directory.settings import KerberosSettings
 from gatepost.organization.faults import Path, error, listed, warning
 from gatepost.organization.model import Finding, Organization, Server
@@ -28,6 +28,8 @@ def build_kerberos(
 ) -> KerberosSettings | None:
     """The settings as far as they can be built. `account`: whose rights the workers have; empty: ours."""
     if table is None:
+        for finding in _judge_wanted(server, organization):
+            files.findings.add(document, finding)
         return None
     named = Named(document, (*PATH, "keytab"), table.keytab, WHO, "the keytab")
     path = document.beside(table.keytab)
@@ -45,8 +47,10 @@ def build_kerberos(
     names = table.service_principals or [*_of_our_services(present or ())]
     if present is not None:
         findings += _judge_names(table, names, present)
+        findings += _judge_accounts(table, server, present)
         if server is not None:
             findings += _judge_served(names, server, organization)
+    findings += _judge_delegation(table, organization)
     for finding in findings:
         files.findings.add(document, finding)
     return KerberosSettings(
@@ -54,6 +58,8 @@ def build_kerberos(
         service_principals=tuple(names),
         realms=tuple(table.realms.items()),
         netbios_domains=tuple((name.upper(), domain) for name, domain in table.netbios_domains.items()),
+        delegation_principal=table.delegation_principal,
+        peer_principal=server.kerberos_principal if server is not None else "",
     )
 
 
@@ -112,3 +118,45 @@ def _judge_served(names: list[str], server: Server, organization: Organization |
         if offered and len(missing) == len(hosts):
             message = f"no key for {listed(missing)}: clients that connect to this name get no ticket that fits"
             yield warning((*PATH, "service_principals"), WHO, message, "add it, or have clients use another name")
+
+
+def _judge_accounts(table: KerberosTable, server: Server | None, present: tuple[str, ...]) -> Iterator[Finding]:
+    """What we ask tickets as needs its key here, under that very name."""
+    accounts = [((*PATH, "delegation_principal"), WHO, table.delegation_principal)]
+    if server is not None:
+        path: Path = ("servers", server.name, "kerberos_principal")
+        accounts.append((path, f"server {server.name}", server.kerberos_principal))
+        endpoint = server.peer_endpoint
+        if server.kerberos_principal and endpoint is not None:
+            service = peer_service(server, endpoint)
+            if service.casefold() not in {principal.casefold() for principal in present}:
+                message = f"{table.keytab} has no key of {service}: tickets of other front ends could not be opened"
+                yield error(path, f"server {server.name}", message, f"export the key of {service} into it")
+    for here, who, account in accounts:
+        if account and account not in present:
+            message = f"{table.keytab} has no key of {account}: no tickets could be asked for as it"
+            yield error(here, who, message, f"export the key of {account} into it")
+
+
+def _judge_delegation(table: KerberosTable, organization: Organization | None) -> Iterator[Finding]:
+    """Servers that want tickets of users, and an account that can get them."""
+    wanting = _wanting(organization)
+    if wanting and not table.delegation_principal:
+        message = f"{listed(wanting)} wants tickets of users, and no account is named that may ask for them"
+        yield error((*PATH, "delegation_principal"), WHO, message, 'for example "svc-mail@AD.CONTOSO.COM"')
+
+
+def _judge_wanted(server: Server | None, organization: Organization | None) -> Iterator[Finding]:
+    """Without the table nothing of Kerberos can be had."""
+    wanting = _wanting(organization)
+    if wanting:
+        message = f"{listed(wanting)} wants tickets of users, and there is no [front_end.kerberos]"
+        yield error(("front_end",), WHO, message, "add it: docs/kerberos.md")
+    if server is not None and server.kerberos_principal:
+        message = f"{server.name} has a kerberos_principal, and there is no [front_end.kerberos] with its key"
+        yield error(("front_end",), WHO, message, "add it: docs/kerberos.md")
+
+
+def _wanting(organization: Organization | None) -> list[str]:
+    servers = organization.servers if organization is not None else {}
+    return [server.name for server in servers.values() if server.sign_in.delegates]

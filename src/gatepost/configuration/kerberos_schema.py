@@ -22,3 +22,6 @@ class KerberosTable(Table):
     `alice@AD.CONTOSO.COM` is then `alice@contoso.com`. Tickets of other realms are refused."""
     netbios_domains: dict[str, str] = Field(default={}, examples=['{ "CONTOSO" = "contoso.com" }'])
     """Domains as in `CONTOSO\\\\alice`, for clients that write their user so beside the ticket."""
+    delegation_principal: str = Field(default="", examples=['"svc-mail@AD.CONTOSO.COM"'])
+    """The account that asks for tickets of users for servers whose sign-in is `kerberos` (constrained delegation); its
+    key is in `keytab`. Empty: no such tickets."""

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gatepost.configuration import (
+    database_schema,
     directory_schema,
     etcd_schema,
     hub_schema,
@@ -142,8 +143,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Keys of one endpoint", schema.EndpointTable),
     ("[servers.NAME.sign_in]", schema.SignInTable),
     ("[servers.NAME.transport]", transport_schema.TransportTable),
-    ("[databases.NAME]", schema.DatabaseTable),
-    ("Keys of one copy", schema.CopyTable),
+    ("[databases.NAME]", database_schema.DatabaseTable),
+    ("Keys of one copy", database_schema.CopyTable),
     ("[[virtual_directories]]", schema.VirtualDirectoryTable),
     ("[arrays.NAME]", schema.ArrayTable),
     ("[receive_connectors.NAME]", transport_schema.ReceiveConnectorTable),
@@ -167,6 +168,7 @@ def reference() -> str:
     """The whole page."""
     texts = (
         _texts(schema)
+        | _texts(database_schema)
         | _texts(manager_schema)
         | _texts(etcd_schema)
         | _texts(shared_store_schema)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import Field, create_model
 
+from gatepost.configuration.database_schema import DatabaseTable
 from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
@@ -275,7 +276,8 @@ class SignInTable(Table):
 
     form: FormWord = Field(default=SignInForm.USER, examples=['"master-name"'])
     """`user`: the user's own name and password. `master-name`: the name `user*master` with the master user's password.
-    `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials."""
+    `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials.
+    `kerberos`: SASL GSSAPI with a ticket of the user's, by constrained delegation (`docs/kerberos.md`)."""
     master_user: str = Field(default=default_of(SignIn, "master_user"), examples=['"gatepost"'])
     """Name of the master user; needed by the two master forms."""
     master_password_file: str = Field(default="", examples=['"secrets/mbx-01"'])
@@ -286,12 +288,15 @@ class SignInTable(Table):
     """Send the whole sign-in at once instead of step by step. Faster; Dovecot takes it, Exchange does not."""
     http: HttpSignInWord = Field(default=HttpSignIn.BASIC, examples=['"header"'])
     """HTTP: `basic` passes the user's Basic credentials on; `header` names the user in a header the server trusts, and
-    needs TLS or a loopback address."""
+    needs TLS or a loopback address; `kerberos` is Negotiate with a ticket of the user's, by constrained delegation."""
     http_header: str = Field(default=default_of(SignIn, "http_header"), examples=['"X-Auth-User"'])
     """The header's name for `http = "header"`."""
     send_epoch: bool = Field(default=default_of(SignIn, "send_epoch"), examples=["true"])
     """Tell the server the database and its epoch, so that one that has lost it can say so: IMAP with
     `client_address = "id"`, POP3 with `xclient` if the server announces it, HTTP by two header fields."""
+    kerberos_host: str = Field(default=default_of(SignIn, "kerberos_host"), examples=['"imap.contoso.com"'])
+    """The host in the server's service principals (`imap/HOST`, `pop/HOST`, `smtp/HOST`, `HTTP/HOST`) for `kerberos`,
+    with `@REALM` if it is in another realm than `delegation_principal`. Empty: the server's `fqdn`."""
 
 
 class ServerTable(Table):
@@ -313,23 +318,12 @@ class ServerTable(Table):
     """File with the certificates that sign this server's, relative to this file. Empty: the front end's `server_ca`."""
     max_connections: int = Field(default=default_of(Server, "max_connections"), ge=1, le=MAX_COUNT, examples=["200"])
     """Most pooled HTTP connections of one worker to it."""
+    kerberos_principal: str = Field(
+        default=default_of(Server, "kerberos_principal"), examples=['"CAS-01$@AD.CONTOSO.COM"']
+    )
+    """A front end's account in the realm. Two front ends that have one know each other by Kerberos instead of the
+    calling one's peer certificate; its key is in the `keytab` of `[front_end.kerberos]`."""
     transport: TransportTable = TransportTable()
-
-
-class CopyTable(Table):
-    """One copy of a database."""
-
-    server: str = Field(examples=['"MBX-01"'])
-    """The mailbox server that holds it."""
-    preference: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(default=None, examples=["1"])
-    """Activation preference, 1 is the first choice. Default: its place in the list."""
-
-
-class DatabaseTable(Table):
-    """A mailbox database. The table's name is the database's."""
-
-    copies: list[CopyTable] = Field(examples=['[{ server = "MBX-01", preference = 1 }]'])
-    """Its copies. Each has the keys `server` and `preference`."""
 
 
 class VirtualDirectoryTable(Table):

@@ -16,6 +16,8 @@ import gssapi
 from gssapi.raw.misc import GSSError
 
 from gatepost.directory.check_queue import CheckQueue, QueueFull
+from gatepost.directory.kerberos_onward import OnwardTickets
+from gatepost.directory.kerberos_peer import SealedTicket, judge
 from gatepost.directory.kerberos_port import MAX_TOKEN, SERVICES, Accepted, Challenge, KerberosExchange
 from gatepost.directory.kerberos_ticket import ticket_service
 from gatepost.directory.port import SignInResult, Verdict
@@ -49,8 +51,16 @@ class Kerberos:
     `waiting_limit` and `per_address` bound the steps that wait, as with passwords.
     """
 
-    def __init__(self, settings: KerberosSettings, *, waiting_limit: int, per_address: int) -> None:
+    def __init__(
+        self,
+        settings: KerberosSettings,
+        *,
+        waiting_limit: int,
+        per_address: int,
+        onward: OnwardTickets | None = None,
+    ) -> None:
         self.settings = settings
+        self.onward = onward
         self.realms = dict(settings.realms)
         self.domains = dict(settings.netbios_domains)
         self.principals = frozenset(name.casefold() for name in settings.service_principals)
@@ -74,7 +84,7 @@ class Kerberos:
         """The keys of one service, whatever its host. Raises `GSSError`."""
         found = self._credentials.get(protocol)
         if found is None:
-            mechanisms = [_KRB5, _SPNEGO] if protocol is Protocol.HTTPS else [_KRB5]
+            mechanisms = _mechanisms(protocol)
             # No host: what a client calls us is in its ticket, and no name is looked up for it in the DNS.
             name = gssapi.Name(SERVICES[protocol], gssapi.NameType.hostbased_service)
             store: dict[bytes | str, bytes | str] = {"keytab": f"FILE:{self.settings.keytab}"}
@@ -85,6 +95,19 @@ class Kerberos:
     def forget_credentials(self) -> None:
         """They did not serve: the next exchange opens the keytab anew."""
         self._credentials.clear()
+
+    def fault(self, error: GSSError, *, begun: bool) -> SignInResult:
+        """What is amiss: with the ticket, or with us. `begun`: the keytab could be opened."""
+        reason = _words(error)
+        fault = self.keytab_fault()
+        if fault or not begun or _is_ours(error):
+            self.forget_credentials()
+            return _unavailable(fault or reason)
+        return _wrong(reason)
+
+    async def peer_ticket(self, token: bytes, service: str, client: str, binding: bytes) -> SealedTicket | SignInResult:
+        """The ticket of another front end, made for `service` and bound to the TLS channel. Never raises."""
+        return await judge(self, token, service, client, binding)
 
     def keytab_fault(self) -> str:
         """Why the keytab cannot be read; empty: it can."""
@@ -144,7 +167,7 @@ class _Exchange:
         except NoUser as none:
             self._outcome = _wrong(str(none))
         except GSSError as error:
-            self._outcome = self._fault(error)
+            self._outcome = self.kerberos.fault(error, begun=self._context is not None)
         return True
 
     def _judge(self, token: bytes) -> Challenge | Accepted | SignInResult:
@@ -154,7 +177,11 @@ class _Exchange:
             asked = ticket_service(token)
             if asked and asked.partition("/")[0].casefold() != SERVICES[self.protocol].casefold():
                 return _wrong(f"a ticket for another service: {asked}")
-            credentials = self.kerberos.credentials(self.protocol)
+            credentials = None
+            if self.kerberos.onward is not None and asked:
+                self.kerberos.onward.prepare()
+                credentials = self.kerberos.onward.acceptor_credentials(_mechanisms(self.protocol))
+            credentials = credentials or self.kerberos.credentials(self.protocol)
             context = self._context = gssapi.SecurityContext(creds=credentials, usage="accept")
         if self._offered:
             return self._layer_chosen(context, token)
@@ -164,6 +191,7 @@ class _Exchange:
             if not context.complete:
                 return Challenge(answer)
             self._principal = str(context.initiator_name)
+            self._keep_evidence(context)
         elif token:
             return _wrong("a token after the last")
         name = login_name(self._principal, self.kerberos.realms)
@@ -173,6 +201,12 @@ class _Exchange:
             return Challenge(answer)  # its response is empty; then our offer
         self._offered = True
         return Challenge(context.wrap(_NO_LAYER, encrypt=False).message)
+
+    def _keep_evidence(self, context: gssapi.SecurityContext) -> None:
+        """The ticket may be carried on to mailbox servers (S4U2Proxy), where our account was at hand."""
+        onward, evidence = self.kerberos.onward, context.delegated_creds
+        if onward is not None and evidence is not None:
+            onward.keep_evidence(login_name(self._principal, self.kerberos.realms), evidence)
 
     def _layer_chosen(self, context: gssapi.SecurityContext, token: bytes) -> Accepted | SignInResult:
         message = context.unwrap(token).message
@@ -185,13 +219,9 @@ class _Exchange:
         written = authorization_name(written.rstrip("\0"), self._principal, self.kerberos.domains)
         return Accepted(login_name(self._principal, self.kerberos.realms), self._principal, b"", written)
 
-    def _fault(self, error: GSSError) -> SignInResult:
-        reason = _words(error)
-        fault = self.kerberos.keytab_fault()
-        if fault or self._context is None or _is_ours(error):
-            self.kerberos.forget_credentials()
-            return _unavailable(fault or reason)
-        return _wrong(reason)
+
+def _mechanisms(protocol: Protocol) -> list[gssapi.OID]:
+    return [_KRB5, _SPNEGO] if protocol is Protocol.HTTPS else [_KRB5]
 
 
 def _is_ours(error: GSSError) -> bool:
@@ -205,6 +235,8 @@ def _words(error: GSSError) -> str:
     """What the library says, in one line."""
     if isinstance(error, gssapi.exceptions.InvalidTokenError):
         return "not a token of Kerberos"
+    if isinstance(error, gssapi.exceptions.BadChannelBindingsError):
+        return "bound to another TLS connection (channel bindings)"
     texts = [text for text in error.get_all_statuses(error.min_code, False) if text]
     return " ".join(texts or error.get_all_statuses(error.maj_code, True))[:200]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory.cached import CachedDirectory
-from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.kerberos_port import KerberosAcceptor, KerberosOnward
 from gatepost.directory.port import Engine, OwnedDirectory, User
 from gatepost.directory.settings import DirectorySettings, SqlKind
 from gatepost.directory.several import DirectoriesInOrder, Part
@@ -19,33 +19,37 @@ from gatepost.directory.sqlite import SqliteDirectory
 _HASHES = ("gatepost.directory.schemes", "passlib.handlers.ldap_digests", "passlib.handlers.sha2_crypt")
 
 
-def open_kerberos(front_end: FrontEnd) -> KerberosAcceptor | None:
-    """What judges tickets, where the configuration says so. Belongs to the running loop."""
-    if front_end.kerberos is None:
-        return None
-    from gatepost.directory.kerberos import Kerberos  # its library comes with the extra `kerberos`
+def open_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:
+    """Judge tickets as this configuration says, and ask for those that it wants; exchanges under way come again.
 
-    limits = front_end.limits
-    return Kerberos(
-        front_end.kerberos, waiting_limit=limits.password_checks, per_address=limits.password_checks_per_address
-    )
-
-
-def renew_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:
-    """Judge tickets as this configuration says; exchanges under way are told to come again.
-
-    Raises `ImportError` where the library is missing; then all stays as it was.
+    Belongs to the running loop. Raises `ImportError` where the library is missing; then all stays as it was.
     """
-    kerberos = open_kerberos(front_end)
-    if sign_in.kerberos is not None:
-        sign_in.kerberos.close()
-    sign_in.kerberos = kerberos
+    kerberos: KerberosAcceptor | None = None
+    onward: KerberosOnward | None = None
+    settings = front_end.kerberos
+    if settings is not None:
+        from gatepost.directory.kerberos import Kerberos  # its library comes with the extra `kerberos`
+        from gatepost.directory.kerberos_onward import OnwardTickets
+
+        limits = front_end.limits
+        onward = tickets = OnwardTickets(settings) if settings.asks else None
+        kerberos = Kerberos(
+            settings,
+            waiting_limit=limits.password_checks,
+            per_address=limits.password_checks_per_address,
+            onward=tickets,
+        )
+    for old in (sign_in.kerberos, sign_in.onward):
+        if old is not None:
+            old.close()
+    sign_in.kerberos, sign_in.onward = kerberos, onward
 
 
 def load_directories(front_end: FrontEnd) -> None:
     """Load all that the engines and Kerberos need, for who may not be able to read this program's files later."""
     if front_end.kerberos is not None:
         importlib.import_module("gatepost.directory.kerberos")
+        importlib.import_module("gatepost.directory.kerberos_onward")
     for settings in front_end.directories:
         for module in _modules(settings):
             importlib.import_module(module)

@@ -64,6 +64,15 @@ def login_name(principal: str, realms: Mapping[str, str]) -> str:
         raise NoUser(f"no possible name: {error}") from error
 
 
+def user_principal(name: str, domains: Mapping[str, str]) -> str:
+    """The principal of the user with this canonical name. `domains`: the realm of each domain. Raises `NoUser`."""
+    local, at, domain = name.rpartition("@")
+    realm = domains.get(domain.casefold())
+    if not at or realm is None:
+        raise NoUser(f"no realm stands for {domain or 'a name without a domain'}")
+    return "".join(f"\\{c}" if c in "\\/@" else c for c in local) + f"@{realm}"
+
+
 def authorization_name(written: str, principal: str, domains: Mapping[str, str]) -> str:
     """An authorization identity in the form that other mechanisms have; empty: the principal itself.
 

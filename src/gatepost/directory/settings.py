@@ -129,3 +129,12 @@ class KerberosSettings:
     """Realm, as Kerberos writes it, and the domain of its users' names here."""
     netbios_domains: tuple[tuple[str, str], ...] = ()
     """Domain as in `DOMAIN\\user`, upper case, and the domain of names."""
+    delegation_principal: str = ""
+    """`account@REALM` that asks for tickets of users for mailbox servers; empty: there are none."""
+    peer_principal: str = ""
+    """`account@REALM` as which this front end signs in at others; empty: it does not."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether tickets are asked for, beside those that are judged."""
+        return bool(self.delegation_principal or self.peer_principal)

@@ -28,7 +28,7 @@ import structlog
 
 from gatepost.directory import passwords
 from gatepost.directory.check_queue import CheckQueue, QueueFull
-from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.kerberos_port import KerberosAcceptor, KerberosOnward
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import (
@@ -118,6 +118,8 @@ class SignInService(SignedInUsers):
         self._log = structlog.get_logger("gatepost")
         self.kerberos: KerberosAcceptor | None = None
         """Judges tickets; None: they are not accepted. Whoever puts another in its place closes this one."""
+        self.onward: KerberosOnward | None = None
+        """Asks for tickets at other servers; None: there are none to be had."""
 
     @property
     def accepts_tokens(self) -> bool:
@@ -129,6 +131,8 @@ class SignInService(SignedInUsers):
         self._queue.close()
         if self.kerberos is not None:
             self.kerberos.close()
+        if self.onward is not None:
+            self.onward.close()
 
     def accepts_tickets(self, protocol: Protocol) -> bool:
         """Whether Kerberos can be offered for this protocol."""

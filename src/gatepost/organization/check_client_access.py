@@ -137,8 +137,12 @@ def _check_web_servers(
 
 def _is_reachable(door: Server) -> bool:
     web = door.endpoint(Protocol.HTTPS)
-    by_header = door.sign_in.http is HttpSignIn.HEADER and web is not None and web.tls is TlsMode.IMPLICIT
-    return door.peer_endpoint is not None or by_header
+    integrated = (
+        door.sign_in.http in (HttpSignIn.HEADER, HttpSignIn.KERBEROS)
+        and web is not None
+        and web.tls is TlsMode.IMPLICIT
+    )
+    return door.peer_endpoint is not None or integrated
 
 
 def _check_through_peer(site: str, doors: tuple[Server, ...]) -> Iterator[Finding]:

@@ -66,6 +66,7 @@ def check_servers(organization: Organization) -> Iterator[Finding]:
         yield from _check_server(organization, server)
         yield from _check_endpoints(server)
         yield from _check_sign_in(server)
+    yield from _check_principals(organization)
 
 
 def _check_server(organization: Organization, server: Server) -> Iterator[Finding]:
@@ -147,14 +148,38 @@ def _other_name(endpoint: Endpoint) -> str:
     return f", or name it {other}" if endpoint.tls in TLS_MODES.get(other, ()) else ""
 
 
+def _check_principals(organization: Organization) -> Iterator[Finding]:
+    """By its account one front end knows another: no two may have the same, and only front ends need one."""
+    known: dict[str, str] = {}
+    for server in organization.servers.values():
+        principal = server.kerberos_principal
+        path: Path = ("servers", server.name, "kerberos_principal")
+        who = f"server {server.name}"
+        if not principal:
+            continue
+        name, at, realm = principal.rpartition("@")
+        if not at or not name or not realm:
+            message = f"{quoted(principal)} is no account of a realm"
+            yield error(path, who, message, 'write it with its realm: "CAS-01$@AD.CONTOSO.COM"')
+        if principal in known:
+            message = f"has the account of {known[principal]}: other front ends could not tell them apart"
+            yield error(path, who, message, "give each front end an account of its own")
+        known[principal] = server.name
+
+
 def _check_sign_in(server: Server) -> Iterator[Finding]:
     sign_in = server.sign_in
     path: Path = ("servers", server.name, "sign_in")
     who = f"server {server.name}"
-    if sign_in.form is not SignInForm.USER:
+    if sign_in.form in (SignInForm.MASTER_NAME, SignInForm.MASTER_AUTHZID):
         yield from _check_master(path, who, sign_in)
     if sign_in.http is HttpSignIn.HEADER:
         yield from _check_header(path, who, server)
+    if sign_in.http in (HttpSignIn.HEADER, HttpSignIn.KERBEROS):
+        yield from _check_exposed(path, who, server)
+    if sign_in.kerberos_host and not is_host_name(sign_in.kerberos_host.partition("@")[0]):
+        message = f"{quoted(sign_in.kerberos_host)} is no host of a service principal"
+        yield error((*path, "kerberos_host"), who, message, 'write it like "imap.contoso.com"')
 
 
 def _check_master(path: Path, who: str, sign_in: SignIn) -> Iterator[Finding]:
@@ -176,9 +201,13 @@ def _check_header(path: Path, who: str, server: Server) -> Iterator[Finding]:
     if not is_header_name(server.sign_in.http_header):
         message = f"{quoted(server.sign_in.http_header)} cannot be the name of a header"
         yield error((*path, "http_header"), who, message, 'write it like "X-Remote-User"')
+
+
+def _check_exposed(path: Path, who: str, server: Server) -> Iterator[Finding]:
     web = [endpoint for endpoint in server.endpoints if endpoint.protocol is Protocol.HTTPS]
     exposed = [e.name for e in web if e.tls is TlsMode.CLEAR and not is_loopback(e.address)]
     if exposed:
-        message = f"a header names the user, but the endpoint {listed(exposed)} is clear and not on a loopback address"
+        what = "a header names the user" if server.sign_in.http is HttpSignIn.HEADER else "a ticket shows the user"
+        message = f"{what}, but the endpoint {listed(exposed)} is clear and not on a loopback address"
         remedy = 'use an https endpoint, or http = "basic"'
         yield error((*path, "http"), who, message, remedy)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
 
+from gatepost.organization.databases import Database, DatabaseCopy
 from gatepost.organization.finding import Finding, Severity
 from gatepost.organization.names import wire_domain
 from gatepost.organization.protocol import CLIENT_PROTOCOLS, MAILBOX_PROTOCOLS, PROXIED, ClientAddress, Protocol
@@ -94,6 +95,8 @@ class SignInForm(StrEnum):
     """`LOGIN user*master password`: a master user, both names in one, with the server's separator."""
     MASTER_AUTHZID = "master-authzid"
     """SASL PLAIN with the user as authorization identity and the master user's credentials (RFC 4616)."""
+    KERBEROS = "kerberos"
+    """SASL GSSAPI with a ticket of the user's, by constrained delegation (MS-SFU)."""
 
 
 class HttpSignIn(StrEnum):
@@ -103,6 +106,8 @@ class HttpSignIn(StrEnum):
     """The user's own Basic credentials are passed on."""
     HEADER = "header"
     """A trusted header names the user; only over verified TLS."""
+    KERBEROS = "kerberos"
+    """Negotiate with a ticket of the user's, by constrained delegation (MS-SFU, RFC 4559)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,13 @@ class SignIn:
     http_header: str = "X-Remote-User"
     send_epoch: bool = False
     """Tell the server the database and its epoch (SPEC A3)."""
+    kerberos_host: str = ""
+    """The host in the server's service principals, with `@REALM` where that is another than ours; empty: its fqdn."""
+
+    @property
+    def delegates(self) -> bool:
+        """Whether the server wants tickets of its users."""
+        return self.form is SignInForm.KERBEROS or self.http is HttpSignIn.KERBEROS
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +199,8 @@ class Server:
     """Most pooled HTTP connections of one worker to this server (SPEC B4)."""
     transport: TransportSettings = HUB_SETTINGS
     """Of a hub or an edge (SPEC T6)."""
+    kerberos_principal: str = ""
+    """The account as which a front end signs in at other front ends by Kerberos (SPEC C11); empty: by mutual TLS."""
 
     @property
     def carries_mail(self) -> bool:
@@ -240,26 +254,6 @@ class Server:
         found = [e for e in self.endpoints if e.protocol is protocol and e.name != PEER]
         found.sort(key=lambda e: e.tls is not TlsMode.IMPLICIT)
         return found[0] if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseCopy:
-    """One copy of a database. `preference` is its activation preference, 1 is the first choice."""
-
-    server: str
-    preference: int
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """A mailbox database with its copies, in order of activation preference."""
-
-    name: str
-    copies: tuple[DatabaseCopy, ...]
-
-    def has_copy_on(self, server: str) -> bool:
-        """Whether `server` holds a copy."""
-        return any(copy.server == server for copy in self.copies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ with a certificate of its own the key does not fit. The audience keeps a peer fr
 each is taken once in a worker. (Workers do not tell each other: only its maker could present it to another one, and the
 maker can make a new one as well.)
 
+Between front ends that know each other by Kerberos the same payload is sealed by the context of the ticket that comes
+with it (a MIC) instead of signed: only the principal that the ticket is of can have made it, for this one request.
+
 Time is an argument: seconds since 1970.
 """
 
@@ -18,11 +21,12 @@ import json
 import math
 import re
 import secrets
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import count
 from typing import Any, Final
+from typing import Protocol as Port
 
 import jwt
 import msgspec
@@ -38,6 +42,8 @@ TYPE = "gatepost-peer+jwt"
 """The header's `typ`: no token made for anything else passes for an assertion (RFC 8725 section 3.11)."""
 FORM: Final = 1
 """The claim `pv`: the form's version. A later one with the same number may only add claims."""
+_SEALED_HEADER = b'{"alg":"GSS-MIC","typ":"gatepost-peer+jwt"}'
+"""Of an assertion that no key has signed, but the Kerberos context of the ticket beside it (RFC 4121 section 4.2.6)."""
 MAX_ASSERTION = 4096
 """Octets: room for a name of 320 characters beyond ASCII, a long host and all the front ends of one too many hops."""
 CLOCK_SKEW = 30.0
@@ -125,7 +131,21 @@ class AssertionSigner:
         now: float,
         version: Version,
     ) -> bytes:
-        """The assertion for one request to `audience`, in as much as a peer of its `version` understands.
+        """The assertion for one request to `audience`, signed with our key. See `payload`."""
+        payload = self.payload(user, request_id, audience, client, via, now, version)
+        return self._jws.encode(payload, self._key, algorithm=self._algorithm, headers={"typ": TYPE}).encode()
+
+    def payload(
+        self,
+        user: str,
+        request_id: str,
+        audience: str,
+        client: Client,
+        via: tuple[str, ...],
+        now: float,
+        version: Version,
+    ) -> bytes:
+        """What an assertion for one request to `audience` says, in as much as a peer of its `version` understands.
 
         `via` are the front ends before this one. Each call's is another, also for the same request sent again.
         """
@@ -144,8 +164,20 @@ class AssertionSigner:
             claims["cli"] = {"addr": client.address, "port": client.port, "tls": client.tls, "host": client.host}
         if "via" in understood:
             claims["via"] = (*via, self._front_end)
-        payload = msgspec.json.encode(claims)
-        return self._jws.encode(payload, self._key, algorithm=self._algorithm, headers={"typ": TYPE}).encode()
+        return msgspec.json.encode(claims)
+
+
+class Seal(Port):
+    """A peer's Kerberos context: only whoever has shown its ticket can seal anything with it."""
+
+    def sealed(self, payload: bytes, seal: bytes) -> bool:
+        """Whether `seal` was made for `payload` in this context."""
+        ...
+
+
+def sealed_assertion(payload: bytes, seal: bytes) -> bytes:
+    """The assertion of that `payload` with a seal of the Kerberos context whose ticket goes with it."""
+    return b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (_SEALED_HEADER, payload, seal))
 
 
 class AssertionVerifier:
@@ -160,12 +192,13 @@ class AssertionVerifier:
         self._taken: dict[str, _Taken] = {}
         self._jws = jwt.PyJWS(algorithms=["ES256", "EdDSA"])
 
-    def verify(self, value: bytes, peer_name: str, peer_public_key: PeerPublicKey, now: float) -> Claims:
-        """What `value` says, presented by the TLS peer `peer_name` whose certificate has that key.
+    def verify(self, value: bytes, peer_name: str, proof: PeerPublicKey | Seal, now: float) -> Claims:
+        """What `value` says, presented by the peer `peer_name` whose certificate has that key, or whose ticket came
+        with it.
 
         Raises `AssertionRefused`.
         """
-        claims = self._read(value, peer_public_key)
+        claims = self._read(value, proof)
         if claims.get("pv") != FORM or type(claims["pv"]) is not int:
             raise AssertionRefused("a form that is not known here")
         if claims.get("iss") != peer_name:
@@ -186,14 +219,16 @@ class AssertionVerifier:
             raise AssertionRefused("taken before")
         return found
 
-    def _read(self, value: bytes, key: PeerPublicKey) -> dict[str, Any]:
+    def _read(self, value: bytes, key: PeerPublicKey | Seal) -> dict[str, Any]:
         """The claims, once the signature is seen to be that key's. What the header says chooses nothing."""
         if len(value) > MAX_ASSERTION or value.count(b".") != 2:
             raise AssertionRefused("no assertion")
+        if not isinstance(key, PeerPublicKey):
+            return _read_sealed(value, key)
         head, _, _ = value.partition(b".")
         algorithm = _algorithm(key)
         try:
-            header = urlsafe_b64decode(head + b"=" * (-len(head) % 4))
+            header = _decoded(head)
             if _object(header) != {"alg": algorithm, "typ": TYPE}:
                 raise AssertionRefused("its header is not that of an assertion signed with this key")
             return _object(self._jws.decode(value, key, algorithms=[algorithm]))
@@ -232,6 +267,22 @@ class _Taken:
                 return False
         known[identifier] = made
         return True
+
+
+def _read_sealed(value: bytes, seal: Seal) -> dict[str, Any]:
+    try:
+        header, payload, mark = (_decoded(part) for part in value.split(b"."))
+        if header != _SEALED_HEADER:
+            raise AssertionRefused("its header is not that of a sealed assertion")
+        if not seal.sealed(payload, mark):
+            raise AssertionRefused("not sealed by whoever has shown the ticket")
+        return _object(payload)
+    except (binascii.Error, ValueError, RecursionError):
+        raise AssertionRefused("no assertion") from None
+
+
+def _decoded(part: bytes) -> bytes:
+    return urlsafe_b64decode(part + b"=" * (-len(part) % 4))
 
 
 def _algorithm(key: object) -> str:

@@ -6,6 +6,7 @@ organization can have changed since.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,7 +36,8 @@ class Peer:
 
     name: str
     version: Version
-    public_key: PeerPublicKey = field(repr=False)
+    public_key: PeerPublicKey | None = field(repr=False)
+    """Of its certificate; None: it has shown a ticket, and none."""
     expires: float
     """End of its certificate, seconds since 1970."""
 
@@ -85,6 +87,16 @@ class PeerTrust:
             if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1):
                 raise PeerRefused(f"the key of {server.name} is neither P-256 nor Ed25519")
         return Peer(server.name, server.version, key, expires)
+
+    def identify_principal(self, principal: str) -> Peer:
+        """Who has shown a good ticket of this Kerberos `principal`. Raises `PeerRefused`: users are no front ends."""
+        found = [server for server in self._servers.values() if principal and server.kerberos_principal == principal]
+        if len(found) != 1 or not self._roles & found[0].roles:
+            roles = " or ".join(sorted(role.value.replace("-", " ") for role in self._roles))
+            raise PeerRefused(f"{principal} is the kerberos_principal of no {roles} server of the organization")
+        if found[0].name == self._own_name:
+            raise PeerRefused("it is this front end itself")
+        return Peer(found[0].name, found[0].version, None, math.inf)
 
     def _judge(self, certificate: x509.Certificate, now: float) -> float:
         """The end of a certificate that is good now."""

@@ -88,8 +88,8 @@ def unreachable(server: Server) -> tuple[Cause, str] | None:
     """Why this front end may not proxy to `server` in another site (C11); None: it may."""
     if server.peer_endpoint is not None:
         return None
-    if server.sign_in.http is not HttpSignIn.HEADER:
-        text = "has no peer endpoint and trusts no header; Basic between front ends is refused"
+    if server.sign_in.http not in (HttpSignIn.HEADER, HttpSignIn.KERBEROS):
+        text = "has no peer endpoint, trusts no header and takes no tickets; Basic between front ends is refused"
         return Cause.NO_INTEGRATED, text
     endpoint = server.endpoint(Protocol.HTTPS)
     if endpoint is None:

@@ -17,7 +17,7 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
+from gatepost.directory.open import open_directory, open_kerberos
 from gatepost.directory.policy.ledger import Ledger
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.policy.sessions import SessionCounts
@@ -121,7 +121,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         policy=policy,
         known_seconds=directory.known_seconds,
     )
-    sign_in.kerberos = open_kerberos(front_end)
+    open_kerberos(sign_in, front_end)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
     closers = (sign_in, registry, directory, shared_state)
@@ -165,7 +165,7 @@ class WiredFrontDoor(FrontDoor):
 
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
-        renew_kerberos(self._sign_in, configuration.front_end)
+        open_kerberos(self._sign_in, configuration.front_end)
         super().reload(configuration)
         self._sign_in.policy.set_settings(configuration.front_end.policy)
         self._router.set_configuration(configuration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol as Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +148,29 @@ class ClientFacts:
     epoch: int = 0
 
 
+class BadChallenge(ValueError):
+    """The server's challenge does not fit: it is not who it should be, or offers nothing that is taken."""
+
+
+class SaslDialogue(Port):
+    """The client's side of one exchange of a SASL mechanism whose responses follow from the server's challenges."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all has been said, and the server has proved who it is: only then it may say that we are in."""
+        ...
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The response to a challenge; the first one is empty. Bounded in rounds. Raises `BadChallenge`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BackSignIn:
     """How a back machine signs in. Made from the server's `SignIn` and the user's credentials.
 
     `mechanism` is `LOGIN` (user name and password, by whatever command fits), `PLAIN` (SASL with `authorization_id`),
-    `XOAUTH2` or `OAUTHBEARER` (`token`).
+    `XOAUTH2` or `OAUTHBEARER` (`token`), or `GSSAPI` (`dialogue`).
     """
 
     mechanism: str
@@ -177,3 +195,5 @@ class BackSignIn:
     """Submission: the server is told by XCLIENT that this user has signed in, and no AUTH follows."""
     extensions: tuple[str, ...] = ()
     """Submission: what the client was promised at its EHLO, in upper case; the server must have all of it."""
+    dialogue: SaslDialogue | None = field(default=None, repr=False, compare=False)
+    """What answers the server's challenges; serves one sign-in."""

@@ -15,7 +15,17 @@ from collections.abc import Callable
 from enum import Enum
 from typing import ClassVar
 
-from gatepost.wire.events import BackEvent, BackSignIn, Failed, FailureKind, Send, SignedIn, StartTls
+from gatepost.wire import sasl
+from gatepost.wire.events import (
+    BackEvent,
+    BackSignIn,
+    BadChallenge,
+    Failed,
+    FailureKind,
+    Send,
+    SignedIn,
+    StartTls,
+)
 from gatepost.wire.fencing import NOT_MINE, REFERRAL
 from gatepost.wire.imap_id import client_id_command, origin_id_command, ttl_id_command
 from gatepost.wire.imap_sign_in import CannotSignIn, SignInCommand, secrets, sign_in_command
@@ -178,7 +188,7 @@ class ImapBack:
         elif line.startswith(b"* "):
             self._untagged(line[2:])
         elif _CONTINUATION.match(line):
-            self._continuation()
+            self._continuation(line[1:])
         else:
             self._tagged(line)
 
@@ -239,10 +249,17 @@ class ImapBack:
         else:
             self._before = capabilities
 
-    def _continuation(self) -> None:
+    def _continuation(self, challenge: bytes) -> None:
         if _Step.SIGN_IN not in self._open.values() or not self._owed:
             raise _Over(FailureKind.PROTOCOL, "unexpected continuation")
-        self._put(self._owed.pop(0))
+        dialogue = self._sign_in.dialogue
+        if dialogue is None:
+            self._put(self._owed.pop(0))
+            return
+        try:
+            self._put(sasl.answer(dialogue, challenge))
+        except BadChallenge as bad:
+            raise _Over(FailureKind.PROTOCOL, str(bad)) from bad
 
     def _tagged(self, line: bytes) -> None:
         tag, _, text = line.partition(b" ")
@@ -294,6 +311,8 @@ class ImapBack:
     def _sign_in_answered(self, said: Response) -> None:
         if said.status == b"NO":
             raise _Over(_kind(said, FailureKind.REFUSED), f"NO: {self._shown(said.code + b' ' + said.text)}")
+        if self._sign_in.dialogue is not None and not self._sign_in.dialogue.complete:
+            raise _Over(FailureKind.PROTOCOL, "OK before the server has proved who it is")
         if said.capabilities is not None:
             self._after = said.capabilities
         else:

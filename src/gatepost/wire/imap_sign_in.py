@@ -26,7 +26,10 @@ class CannotSignIn(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SignInCommand:
-    """`command` has no tag. `response` is owed to the first continuation, `dismissal` to one that refuses a token."""
+    """`command` has no tag. `response` is owed to the first continuation, `dismissal` to one that refuses a token.
+
+    Where the sign-in has a dialogue, that says what continuations are owed.
+    """
 
     command: bytes = field(repr=False)
     response: bytes | None = field(default=None, repr=False)
@@ -47,6 +50,8 @@ def sign_in_command(wanted: BackSignIn, capabilities: bytes | None) -> SignInCom
     words = wanted.user + wanted.password + wanted.authorization_id + wanted.token
     if "\0" in words or "\r" in words or "\n" in words:
         raise CannotSignIn("a control character in the credentials")
+    if wanted.dialogue is not None:
+        return SignInCommand(b"AUTHENTICATE %s" % wanted.mechanism.encode(), response=b"")
     disabled = has_capability(capabilities, b"LOGINDISABLED")
     command = None if disabled else _login(wanted)
     if command is not None:

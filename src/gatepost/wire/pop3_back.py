@@ -17,7 +17,17 @@ import re
 from collections import deque
 
 from gatepost.wire import sasl
-from gatepost.wire.events import BackEvent, BackSignIn, ClientFacts, Failed, FailureKind, Send, SignedIn, StartTls
+from gatepost.wire.events import (
+    BackEvent,
+    BackSignIn,
+    BadChallenge,
+    ClientFacts,
+    Failed,
+    FailureKind,
+    Send,
+    SignedIn,
+    StartTls,
+)
 from gatepost.wire.fencing import NOT_MINE, XCLIENT_WORDS, database_word
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_COMMAND, MAX_TEXT, LineBuffer, LineTooLong, clean
 
@@ -129,6 +139,8 @@ class Pop3Back:
     def _step_done(self, text: bytes) -> list[BackEvent]:
         if self.state_name == "AUTH" and (self._response is not None or self._token_refused):
             return self._fail(FailureKind.PROTOCOL, "+OK where a challenge or a refusal was due")
+        if self.state_name == "AUTH" and self._sign_in.dialogue is not None and not self._sign_in.dialogue.complete:
+            return self._fail(FailureKind.PROTOCOL, "+OK before the server has proved who it is")
         self._steps.popleft()
         if not self._steps:
             self.state_name = "signed in"
@@ -140,6 +152,11 @@ class Pop3Back:
 
     def _challenge(self, text: bytes) -> list[BackEvent]:
         if self.state_name == "AUTH":
+            if self._sign_in.dialogue is not None:
+                try:
+                    return [Send(sasl.answer(self._sign_in.dialogue, text) + CRLF)]
+                except BadChallenge as bad:
+                    return self._fail(FailureKind.PROTOCOL, str(bad))
             if self._response is not None:
                 response, self._response = self._response, None
                 return [Send(response + CRLF)]
@@ -179,6 +196,8 @@ class Pop3Back:
     def _credentials(self) -> list[tuple[str, bytes]]:
         """USER and PASS, or AUTH with the initial response where the line is short enough (RFC 5034 section 4)."""
         sign_in = self._sign_in
+        if sign_in.dialogue is not None:
+            return [("AUTH", b"AUTH %b\r\n" % sign_in.mechanism.encode())]
         if sign_in.mechanism == "LOGIN" and not sign_in.authorization_id:
             user = b"USER %b\r\n" % sign_in.user.encode()
             password = b"PASS %b\r\n" % sign_in.password.encode()

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 
-from gatepost.wire.events import Credentials, GssToken
+from gatepost.wire.events import BadChallenge, Credentials, GssToken, SaslDialogue
 
 MAX_INITIAL_RESPONSE = 20480
 """Base64 characters of one response: tokens of 12288 bytes and what is around them must fit (field case 53)."""
@@ -50,6 +50,14 @@ class GssDialogue:
         if first and not token:
             raise BadSaslMessage("an empty token")
         return GssToken(token, first)
+
+
+def answer(dialogue: SaslDialogue, challenge: bytes) -> bytes:
+    """The response to a server's challenge, both in base64. Raises `BadChallenge`."""
+    try:
+        return base64.b64encode(dialogue.respond(decode_base64(challenge.strip(b" "))))
+    except BadSaslMessage as error:
+        raise BadChallenge(f"a challenge that is {error}") from error
 
 
 def text(data: bytes) -> str:

@@ -18,7 +18,17 @@ import re
 from collections.abc import Sequence
 
 from gatepost.wire import sasl
-from gatepost.wire.events import BackEvent, BackSignIn, ClientFacts, Failed, FailureKind, Send, SignedIn, StartTls
+from gatepost.wire.events import (
+    BackEvent,
+    BackSignIn,
+    BadChallenge,
+    ClientFacts,
+    Failed,
+    FailureKind,
+    Send,
+    SignedIn,
+    StartTls,
+)
 from gatepost.wire.fencing import NOT_MINE, XCLIENT_WORDS, database_word
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_TEXT, clean
 from gatepost.wire.smtp_address import BadAddress, normal_domain
@@ -140,7 +150,13 @@ class SubmissionBack:
         return self._next()
 
     def _auth_answer(self, reply: Reply) -> list[BackEvent]:
+        dialogue = self._sign_in.dialogue
         if reply.code == _CONTINUE:
+            if dialogue is not None:
+                try:
+                    return [Send(sasl.answer(dialogue, reply.text.encode("ascii", "replace")) + CRLF)]
+                except BadChallenge as bad:
+                    return self._fail(FailureKind.PROTOCOL, str(bad))
             if self._responses:
                 return [Send(self._responses.pop(0) + CRLF)]
             if self._sign_in.mechanism in BEARER_MECHANISMS and not self._token_refused:
@@ -151,6 +167,8 @@ class SubmissionBack:
         if reply.positive:
             if reply.code != _SIGNED_IN or self._responses or self._token_refused:
                 return self._fail(FailureKind.PROTOCOL, "success where a challenge or a refusal was due")
+            if dialogue is not None and not dialogue.complete:
+                return self._fail(FailureKind.PROTOCOL, "success before the server has proved who it is")
             self._in = True
             return self._ehlo()
         kind = FailureKind.UNAVAILABLE if reply.transient else FailureKind.REFUSED
@@ -224,6 +242,8 @@ class SubmissionBack:
             what = f"it offers {' '.join(offered)}" if offered else "it offers no AUTH"
             return self._fail(FailureKind.PROTOCOL, f"no AUTH {mechanism}: {what}")
         self.state_name = "AUTH"
+        if sign_in.dialogue is not None:
+            return [Send(b"AUTH %b\r\n" % mechanism.encode())]
         if mechanism == "LOGIN":
             self._responses = [base64.b64encode(part.encode()) for part in (sign_in.user, sign_in.password)]
             return [Send(b"AUTH LOGIN\r\n")]

@@ -21,7 +21,7 @@ from gatepost.access.router import Router
 from gatepost.access.tls import ClientContexts, Reloadable, server_context
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
-from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.kerberos_port import KerberosAcceptor, KerberosOnward
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
@@ -62,6 +62,7 @@ class OneUser:
         """Whose sessions have ended, with their proofs."""
         self.user = User("alice@contoso.com", Mailbox("DB01"), login_at_server="alice")
         self.kerberos: KerberosAcceptor | None = None
+        self.onward: KerberosOnward | None = None
 
     def accepts_tickets(self, protocol: Protocol) -> bool:
         """Where something judges them."""

@@ -125,3 +125,59 @@ def test_who_may_read_a_file(tmp_path: Path) -> None:
     os.chown(path, 65534, 0)
     path.chmod(stat.S_IRUSR)
     assert may_read("nobody", str(path))
+
+
+# --- tickets that are asked for
+
+SIGN_IN = "[servers.MBX-01.sign_in]"
+DELEGATION = 'delegation_principal = "svc-mail@AD.CONTOSO.COM"\n'
+
+
+def _whole(sign_in: str = "", principal: str = "", table: str = TABLE) -> str:
+    """The sample whose MBX-01 has another sign-in, and whose CAS-01 an account."""
+    text = WHOLE + table
+    if sign_in:
+        before, _, after = text.partition(SIGN_IN)
+        assert after
+        text = f"{before}{SIGN_IN}\n{sign_in}\n" + after[after.index("\n[") :]
+    if principal:
+        text = text.replace("[servers.CAS-01]\n", f'[servers.CAS-01]\nkerberos_principal = "{principal}"\n')
+    return text
+
+
+def _told(text: str, data: bytes) -> str:
+    return "\n".join(lines_of(load_text(text, {"etc/mail.keytab": data})))
+
+
+def test_an_account_for_users_tickets_needs_its_key() -> None:
+    text = _whole('form = "kerberos"', table=TABLE + DELEGATION)
+    assert "no key of svc-mail@AD.CONTOSO.COM: no tickets could be asked for as it" in _told(text, keytab(*ALL))
+    loaded = load_text(text, {"etc/mail.keytab": keytab(*ALL, "svc-mail")})
+    settings = loaded.require().front_end.kerberos
+    assert settings is not None
+    assert settings.asks
+    assert loaded.require().organization.servers["MBX-01"].sign_in.delegates
+
+
+@pytest.mark.parametrize("way", ['form = "kerberos"', 'http = "kerberos"'])
+def test_servers_that_want_tickets_and_nobody_who_could_ask(way: str) -> None:
+    assert "MBX-01 wants tickets of users, and no account is named" in _told(_whole(way), keytab(*ALL))
+    without = _told(_whole(way, table=""), keytab(*ALL))
+    assert "MBX-01 wants tickets of users, and there is no [front_end.kerberos]" in without
+
+
+def test_an_account_between_front_ends_needs_its_key() -> None:
+    text = _whole(principal="CAS-01$@AD.CONTOSO.COM")
+    assert "no key of CAS-01$@AD.CONTOSO.COM" in _told(text, keytab(*ALL))
+    assert "CAS-01$" not in _told(text, keytab(*ALL, "CAS-01$", "HTTP/cas-01.contoso.com"))
+    without = _told(_whole(principal="CAS-01$@AD.CONTOSO.COM", table=""), b"")
+    assert "CAS-01 has a kerberos_principal, and there is no [front_end.kerberos]" in without
+
+
+def test_an_account_without_a_realm_is_none() -> None:
+    assert '"CAS-01$" is no account of a realm' in _told(_whole(principal="CAS-01$"), keytab(*ALL))
+
+
+def test_a_host_that_is_none() -> None:
+    text = _whole('form = "kerberos"\nkerberos_host = "imap/x"', table=TABLE + DELEGATION)
+    assert "is no host of a service principal" in _told(text, keytab(*ALL, "svc-mail"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from gatepost.configuration import directory_schema, hub_schema, manager_schema, policy_schema, schema
+from gatepost.configuration import database_schema, directory_schema, hub_schema, manager_schema, policy_schema, schema
 from gatepost.configuration.reference import SECTIONS, reference
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import Table
@@ -67,6 +67,7 @@ def test_every_table_has_a_section() -> None:
     files = {Table, schema.OrganizationFile, schema.FrontEndFile, schema.WholeFile}
     named = (
         *vars(schema).values(),
+        *vars(database_schema).values(),
         *vars(manager_schema).values(),
         *vars(hub_schema).values(),
         *vars(directory_schema).values(),

@@ -63,13 +63,13 @@ CASES = {
         'site = "usa"\ncolour = "red"\nroles = ["client-access"]',
         ('server CAS-01: unknown key "colour"; '
         "keys here are: site, roles, version, fqdn, address, endpoints, sign_in, server_ca, max_connections, "
-            "transport"),
+            "kerberos_principal, transport"),
     ),
     "a misspelt key": (
         "master_user = ",
         "master_usr = ",
         ('server MBX-01: unknown key "master_usr"; did you mean "master_user"? Keys here are: form, master_user, '
-        "master_password_file, separator, pipelined, http, http_header, send_epoch"),
+        "master_password_file, separator, pipelined, http, http_header, send_epoch, kerberos_host"),
     ),
     "an unknown word": (
         'tls = "clear"',

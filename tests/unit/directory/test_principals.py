@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatepost.directory.kerberos_ticket import ticket_service
-from gatepost.directory.principals import NoUser, authorization_name, login_name, split_principal
+from gatepost.directory.principals import NoUser, authorization_name, login_name, split_principal, user_principal
+from gatepost.organization.names import BadLoginName, canonical_login_name
 
 REALMS = {"AD.CONTOSO.COM": "contoso.com", "PARTNER.TEST": "partner.test"}
 DOMAINS = {"CONTOSO": "contoso.com"}
@@ -106,3 +107,20 @@ def test_a_ticket_that_is_cut_off_names_nothing(length: int) -> None:
 @given(st.binary(max_size=200))
 def test_noise_names_no_service(noise: bytes) -> None:
     ticket_service(b"\xa0\x03\x02\x01\x05\xa1\x05\x1b" + noise)
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters=".-_'\\/+"), min_size=1))
+def test_a_users_principal_stands_for_the_user(local: str) -> None:
+    """Backwards by the same table, whatever is in the name."""
+    try:
+        name = canonical_login_name(f"{local}@contoso.com", "")
+    except BadLoginName:
+        return
+    principal = user_principal(name, {"contoso.com": "AD.CONTOSO.COM"})
+    assert login_name(principal, {"AD.CONTOSO.COM": "contoso.com"}) == name
+
+
+@pytest.mark.parametrize("name", ["alice", "alice@elsewhere.com", "@contoso.com.evil"])
+def test_who_has_no_realm_has_no_principal(name: str) -> None:
+    with pytest.raises(NoUser, match="no realm stands for"):
+        user_principal(name, {"contoso.com": "AD.CONTOSO.COM"})

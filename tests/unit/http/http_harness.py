@@ -14,7 +14,7 @@ from gatepost.access.registry_age import RegistryAge
 from gatepost.activemanager.port import RegistryView
 from gatepost.configuration.settings import Configuration, FrontEnd, Limits
 from gatepost.directory import passwords
-from gatepost.directory.kerberos_port import KerberosAcceptor
+from gatepost.directory.kerberos_port import KerberosAcceptor, KerberosOnward
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings
 from gatepost.directory.port import NotAsked, SignInResult, User, Verdict
@@ -204,6 +204,7 @@ class FakeSignIn:
         self.looks = 0
         """How often the user of a lasting sign-in was looked up."""
         self.kerberos: KerberosAcceptor | None = None
+        self.onward: KerberosOnward | None = None
         self.elsewhere = False
         """Whether the directory must be asked (`learn`) before it is known what it says of a name."""
         self.known: set[str] = set()

@@ -52,10 +52,11 @@ def test_a_mailbox_server_without_an_endpoint_for_the_protocol_is_a_temporary_re
         (("peer",), None),
     ],
 )
-def test_a_server_that_trusts_a_header_is_proxied_to_over_tls_only(
-    endpoints: tuple[str, ...], cause: Cause | None
+@pytest.mark.parametrize("way", [HttpSignIn.HEADER, HttpSignIn.KERBEROS])
+def test_a_server_that_trusts_a_header_or_takes_tickets_is_proxied_to_over_tls_only(
+    endpoints: tuple[str, ...], cause: Cause | None, way: HttpSignIn
 ) -> None:
-    """C11: without a peer endpoint a header over TLS is the other way; in clear there is none."""
+    """C11: without a peer endpoint a header or a ticket over TLS is the other way; in clear there is none."""
     kinds = {
         "imaps": (Protocol.IMAP, TlsMode.IMPLICIT),
         "https": (Protocol.HTTPS, TlsMode.IMPLICIT),
@@ -63,7 +64,7 @@ def test_a_server_that_trusts_a_header_is_proxied_to_over_tls_only(
         "peer": (Protocol.HTTPS, TlsMode.IMPLICIT),
     }
     made = tuple(Endpoint(name, kinds[name][0], "192.0.2.3", 1000, kinds[name][1], "cas-03") for name in endpoints)
-    organization = _cas_03(endpoints=made, sign_in=SignIn(http=HttpSignIn.HEADER))
+    organization = _cas_03(endpoints=made, sign_in=SignIn(http=way))
     decision = figure.ask(organization, 3, "CAS-01", "/owa")
     if cause is None:
         assert isinstance(decision, Proxy)

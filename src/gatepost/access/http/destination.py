@@ -7,7 +7,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from gatepost.organization.model import HttpSignIn, Server, TlsMode
+from gatepost.directory.kerberos_port import peer_service, service_of
+from gatepost.organization.model import HttpSignIn, Protocol, Server, TlsMode
 from gatepost.routing.decision import Target
 from gatepost.wire.http_fields import SERVED_BY
 from gatepost.wire.http_head import HeadFault
@@ -26,10 +27,13 @@ class Destination:
 
     __slots__ = (
         "_origins", "_peer_lines", "fault", "host", "inner", "inner_origin", "outer", "peer", "pool", "response_lines",
-        "server", "target", "tell_at", "tells_epoch", "with_header",
+        "server", "service", "target", "tell_at", "tells_epoch", "with_header",
     )  # fmt: skip
 
-    def __init__(self, target: Target, server: Server, front_end: str, pool: Pool) -> None:
+    def __init__(
+        self, target: Target, server: Server, front_end: str, pool: Pool, *, peers_by_ticket: bool = False
+    ) -> None:
+        """`peers_by_ticket`: this front end has an account by which others may know it."""
         directory = target.directory
         assert directory is not None
         url = urlsplit(target.url or directory.internal_url or "")
@@ -41,6 +45,12 @@ class Destination:
         """When the health service is to hear again that the server answers, in the loop's time."""
         self.tells_epoch = server.sign_in.send_epoch and not target.peer
         self.with_header = server.sign_in.http is HttpSignIn.HEADER
+        self.service = ""
+        """The service principal for which each request shows a ticket; empty: it shows none."""
+        if not target.peer and server.sign_in.http is HttpSignIn.KERBEROS:
+            self.service = service_of(Protocol.HTTPS, server)
+        elif target.peer and peers_by_ticket and server.kerberos_principal:
+            self.service = peer_service(server, target.endpoint)
         self.host = url.netloc.rpartition("@")[2].encode("ascii", "ignore")
         self.outer = quote(directory.path.rstrip("/"), safe="/~!$&'()*+,=:@").encode()
         self.inner = quote(url.path.rstrip("/"), safe="/~!$&'()*+,=:@%").encode()
@@ -72,8 +82,11 @@ class Destination:
             return "the internal URL has no host or another scheme than http and https"
         if tls is TlsMode.CLEAR and scheme == "https":
             return "the internal URL says https, the endpoint is clear"
-        if self.with_header and tls is TlsMode.CLEAR and not _is_loopback(self.target.endpoint.address):
-            return "a trusted header needs TLS to the server"
+        if tls is TlsMode.CLEAR and not _is_loopback(self.target.endpoint.address):
+            if self.with_header:
+                return "a trusted header needs TLS to the server"
+            if self.service:
+                return "a ticket needs TLS to the server"
         return ""
 
     def lines_about(self, kept: dict[bytes, bytes]) -> bytes:

@@ -33,6 +33,7 @@ from gatepost.access.moves import Changed, Leaver
 from gatepost.access.parking import Parking
 from gatepost.access.router import Router
 from gatepost.access.sessions import SessionFilter
+from gatepost.access.tls import takes_tickets
 from gatepost.balancing.first_contacts import FirstContacts
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.sign_in import SignInService
@@ -331,7 +332,13 @@ class HttpDoor(RequestLog):
         if len(self._destinations) >= MAX_DESTINATIONS:
             self._destinations.clear()
         server = self.configuration.organization.servers[target.server]
-        made = Destination(target, server, self.configuration.server.name, self._pool(target, server))
+        made = Destination(
+            target,
+            server,
+            self.configuration.server.name,
+            self._pool(target, server),
+            peers_by_ticket=takes_tickets(self.configuration.front_end),
+        )
         if target.peer and self.peers is None:
             made.fault = "this front end has no peer certificate"
         self._destinations[id(target)] = made

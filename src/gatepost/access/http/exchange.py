@@ -16,6 +16,7 @@ from gatepost.access.http.event_stream import EventStream, event_stream
 from gatepost.access.http.movable import Movable
 from gatepost.access.http.not_ours import answer_not_ours
 from gatepost.access.http.response import Framing, binds, peer_refusal, response_head
+from gatepost.access.http.ticket_wait import with_lines
 from gatepost.organization.model import PathClass, Protocol
 from gatepost.routing.outcome import Cause, Redirect, Refuse, Target
 from gatepost.wire.activesync import follows_451
@@ -194,8 +195,8 @@ class Exchange(Movable):
 
     # --- the request
 
-    def connected(self, server: HttpServerLeg) -> None:
-        """Send the request on `server`, which is ours until the response is complete."""
+    def send(self, server: HttpServerLeg, lines: bytes = b"") -> None:
+        """Send the request on `server`, which is ours until the response is complete; `lines` are more of its head."""
         leg = self.leg
         self._waits_for = None
         self._server = server
@@ -205,7 +206,7 @@ class Exchange(Movable):
             # Nothing was heard of it lately: if it does not answer this one, probes find out.
             leg.door.health.watch(destination.server.name, self.asked.service)
         server.begin(self)
-        server.transport.write(self._head)
+        server.transport.write(with_lines(self._head, lines) if lines else self._head)
         if self._replay:
             for payload, last in self._replay:
                 self._send_body(server, payload, last=last)
@@ -235,6 +236,8 @@ class Exchange(Movable):
         if now >= destination.tell_at:
             destination.tell_at = now + TELL_SECONDS
             leg.door.health.connected(destination.server.name, self.asked.service)
+        if destination.service and status == 401:
+            self.ticket_refused()
         if destination.peer and (refused := peer_refusal(reader.kept, status)) is not None:
             self.refuse(*refused)
             return False

@@ -15,6 +15,7 @@ from typing import Protocol as Port
 
 from gatepost.access import tasks
 from gatepost.access.http.refusable import Refusable
+from gatepost.access.http.ticket_wait import TicketWait
 from gatepost.access.parking import TOO_LONG, TOO_MANY, Patience
 from gatepost.organization.model import Protocol
 from gatepost.routing.outcome import Cause, Proxy, Serve, Target
@@ -24,7 +25,6 @@ from gatepost.wire.http_fields import passed_value
 if TYPE_CHECKING:
     from gatepost.access.http.choosing import Choice
     from gatepost.access.http.exchange import Exchange
-    from gatepost.access.http.pool import Pool
     from gatepost.access.http.server_leg import HttpServerLeg
 
 SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PROPFIND", b"REPORT", b"SEARCH"})
@@ -97,9 +97,38 @@ class Movable(Refusable):
         """Whether it waits for its turn, for a connection to a server, or for its database."""
         return self._waits_for is not None
 
-    def waits_for(self, pool: Pool) -> bool:
-        """Whether it is this pool that it wants a connection of."""
-        return self._waits_for is pool
+    def waits_for(self, place: Place) -> bool:
+        """Whether it is there that it waits."""
+        return self._waits_for is place
+
+    # --- a ticket with the request
+
+    def connected(self, server: HttpServerLeg) -> None:
+        """`server` is a connection for the request, which goes at once, or when its ticket is there."""
+        if not self.destination.service:
+            self.send(server)
+            return
+        wait = self._waits_for = TicketWait(cast("Exchange", self), server)
+        wait.start()
+
+    def send(self, server: HttpServerLeg, lines: bytes = b"") -> None:
+        """Send the request on `server`; `lines` are more of its head."""
+        raise NotImplementedError
+
+    def no_ticket(self, reason: str) -> None:
+        """No ticket is to be had: a fault between servers, for the client a temporary one."""
+        self._waits_for = None
+        self.refuse(503, f"{self.destination.server.name}: {reason}")
+
+    def ticket_refused(self) -> None:
+        """The server did not take it: the next one is a new one."""
+        onward = self.leg.door.sign_in.onward
+        if onward is None:
+            return
+        if self.destination.peer:
+            onward.peer_refused(self.destination.service)
+        else:
+            onward.refused(self.user_name, self.destination.service)
 
     @property
     def is_sent(self) -> bool:

@@ -17,12 +17,22 @@ from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.connection import Phase
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.identity import Identity, Way
+from gatepost.access.http.negotiate import OFFER, read_negotiate
 from gatepost.access.http.peer_leg import PeerLeg
-from gatepost.access.tls import PEER_ALPN
+from gatepost.access.tls import PEER_ALPN, takes_tickets
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.kerberos_port import NO_KERBEROS, PeerTicket, peer_service
 from gatepost.directory.port import SignInResult, Verdict
-from gatepost.organization.model import Protocol
-from gatepost.peers.assertion import MAX_HOPS, AssertionRefused, AssertionSigner, AssertionVerifier, Claims, Client
+from gatepost.organization.model import Protocol, Version
+from gatepost.peers.assertion import (
+    MAX_HOPS,
+    AssertionRefused,
+    AssertionSigner,
+    AssertionVerifier,
+    Claims,
+    Client,
+    sealed_assertion,
+)
 from gatepost.peers.identity import PeerRefused, PeerTrust
 from gatepost.routing.outcome import Target
 from gatepost.wire.http_fields import ASSERTION, ASSERTION_HEADER, PEER_REFUSED_HEADER, request_rules
@@ -57,6 +67,9 @@ class PeerEntrance:
         self._trust = PeerTrust(keys.organization_ca, servers, front_end.server)
         self._servers = servers
         self._name = front_end.server
+        self._kerberos = takes_tickets(front_end)
+        own = servers[front_end.server]
+        self._service = peer_service(own, own.peer_endpoint).partition("@")[0] if own.peer_endpoint else ""
         self.request_rules = request_rules((s.sign_in.http_header for s in servers.values()), peer=True)
 
     # --- who
@@ -72,8 +85,14 @@ class PeerEntrance:
             raise PeerRefused("no TLS")
         if handshake.selected_alpn_protocol() != PEER_ALPN:
             raise PeerRefused(f"does not speak {PEER_ALPN}")
-        leg.peer = self._trust.identify(handshake.getpeercert(binary_form=True), self._clock())
+        certificate = handshake.getpeercert(binary_form=True)
         leg.trust = self._trust
+        leg.peer, leg.binding = None, b""
+        if certificate is None and self._kerberos:
+            # It shows a ticket with each request.
+            leg.binding = getattr(handshake.context, "binding", b"")
+        if not leg.binding:
+            leg.peer = self._trust.identify(certificate, self._clock())
 
     def log_refused(self, leg: PeerLeg, reason: str, user: str = "") -> None:
         """One line for a refusal; many of one kind become a number."""
@@ -93,8 +112,11 @@ class PeerEntrance:
         """
         now = self._clock()
         try:
-            if leg.peer is None or leg.trust is not self._trust or now > leg.peer.expires:
+            if leg.trust is not self._trust or (leg.peer is not None and now > leg.peer.expires):
                 self.identify(leg)
+            if leg.binding:
+                self._begin_by_ticket(leg)
+                return None
             claims = self._claims(leg, now)
         except PeerRefused as refused:
             self._refuse(leg, 403, str(refused), close=True)
@@ -102,6 +124,10 @@ class PeerEntrance:
         except AssertionRefused as refused:
             self._refuse(leg, 403, str(refused))
             return None
+        return self._claimed(leg, claims)
+
+    def _claimed(self, leg: PeerLeg, claims: Claims) -> Identity | None:
+        """See `begin`, when what the peer says is believed."""
         leg.vouched(claims)
         loop = self._find_loop(leg, claims)
         if loop:
@@ -109,16 +135,49 @@ class PeerEntrance:
             return None
         return self._user(leg, claims)
 
+    def _begin_by_ticket(self, leg: PeerLeg) -> None:
+        """The peer has no certificate: the request shows its ticket."""
+        leg.peer = None
+        authorization = leg.reader.kept.get(b"authorization")
+        token = read_negotiate(authorization)
+        if token is None:
+            refused = BASIC_REFUSED if authorization is not None else "no client certificate and no ticket"
+            self._refuse(leg, 403 if authorization is not None else 401, refused)
+            return
+        assert leg.asked is not None  # what it asks for was read before who it is
+        exchange = leg.exchange = Exchange(leg, leg.asked)
+        tasks.start(self._by_ticket(exchange, leg, token), f"{leg.session} ticket")
+
+    async def _by_ticket(self, exchange: Exchange, leg: PeerLeg, token: bytes) -> None:
+        kerberos = self._door.sign_in.kerberos
+        found: PeerTicket | SignInResult = NO_KERBEROS
+        if kerberos is not None:
+            found = await kerberos.peer_ticket(token, self._service, leg.peer_address, leg.binding)
+        if exchange.over:
+            return
+        exchange.over, leg.exchange = True, None
+        if isinstance(found, SignInResult):
+            wrong = found.verdict is Verdict.WRONG_CREDENTIALS
+            self._refuse(leg, 401 if wrong else 503, found.reason)
+            return
+        try:
+            peer = leg.peer = self._trust.identify_principal(found.principal)
+            claims = self._verifier.verify(_assertion(leg), peer.name, found, self._clock())
+        except (PeerRefused, AssertionRefused) as refused:
+            self._refuse(leg, 403, str(refused))
+            return
+        identity = self._claimed(leg, claims)
+        if identity is not None:
+            again = leg.exchange = Exchange(leg, exchange.asked)
+            onward.go(again, identity)
+
     def _claims(self, leg: PeerLeg, now: float) -> Claims:
-        """What the peer says of the request. Raises `AssertionRefused`."""
+        """What a peer with a certificate says of the request. Raises `AssertionRefused`."""
         assert leg.peer is not None
-        kept = leg.reader.kept
-        if b"authorization" in kept:
+        assert leg.peer.public_key is not None
+        if b"authorization" in leg.reader.kept:
             raise AssertionRefused(BASIC_REFUSED)
-        value = kept.get(ASSERTION)
-        if value is None:
-            raise AssertionRefused("no assertion")
-        return self._verifier.verify(value, leg.peer.name, leg.peer.public_key, now)
+        return self._verifier.verify(_assertion(leg), leg.peer.name, leg.peer.public_key, now)
 
     def _find_loop(self, leg: PeerLeg, claims: Claims) -> str:
         """Why the request goes round in circles; empty when it does not."""
@@ -161,14 +220,27 @@ class PeerEntrance:
         """Answer so that the other front end knows: it was not let in. A client sees that front end's own answer."""
         self.log_refused(leg, reason, user)
         said = reason.encode("ascii", "replace")
-        fields = b"%b: %b\r\n" % (PEER_REFUSED_HEADER.encode(), said)
+        fields = b"%b: %b\r\n" % (PEER_REFUSED_HEADER.encode(), said) + (OFFER if status == 401 else b"")
         leg.answer(status, fields=fields + (RETRY_AFTER if status == 503 else b""), close=close)
 
     # --- requests that go
 
     def assertion_line(self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg) -> bytes:
         """The header line, with its end, that tells the peer `target` whose request this is; one for each attempt."""
-        value = self._signer.sign(
+        return _line(self._signer.sign(*self._facts(identity, request_id, target, leg)))
+
+    def payload(self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg) -> bytes:
+        """What is said there, to be sealed by our ticket instead of signed."""
+        return self._signer.payload(*self._facts(identity, request_id, target, leg))
+
+    def sealed_line(self, payload: bytes, seal: bytes) -> bytes:
+        """The header line that says it."""
+        return _line(sealed_assertion(payload, seal))
+
+    def _facts(
+        self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg
+    ) -> tuple[str, str, str, Client, tuple[str, ...], float, Version]:
+        return (
             identity.user.name,
             request_id.decode("ascii"),
             target.server,
@@ -177,7 +249,17 @@ class PeerEntrance:
             self._clock(),
             self._servers[target.server].version,
         )
-        return b"%b: %b\r\n" % (ASSERTION_HEADER.encode(), value)
+
+
+def _line(assertion: bytes) -> bytes:
+    return b"%b: %b\r\n" % (ASSERTION_HEADER.encode(), assertion)
+
+
+def _assertion(leg: PeerLeg) -> bytes:
+    value = leg.reader.kept.get(ASSERTION)
+    if value is None:
+        raise AssertionRefused("no assertion")
+    return value
 
 
 def _client(leg: HttpClientLeg) -> Client:

@@ -26,7 +26,7 @@ OWN_BYTES = 8192
 class PeerLeg(HttpClientLeg):
     """One connection of a peer. While a request is under way `address` is the client's, as far as the peer says it."""
 
-    __slots__ = ("_peer_address", "claims", "entrance", "peer", "trust")
+    __slots__ = ("_peer_address", "binding", "claims", "entrance", "peer", "trust")
 
     is_peer = True
 
@@ -34,6 +34,8 @@ class PeerLeg(HttpClientLeg):
         super().__init__(door, tls=True)
         self.entrance = entrance
         self.peer: Peer | None = None
+        self.binding = b""
+        """What its tickets must be bound to; empty: it has shown a certificate."""
         self.trust: object = None
         """What `peer` was judged by; when the configuration has changed since, it is judged again."""
         self.claims: Claims | None = None

@@ -28,14 +28,14 @@ def build(exchange: Exchange, path: bytes | None, query: bytes) -> bytes:
         raise HeadFault(400, "an ambiguous path")
     identity = exchange.identity
     if identity.line_for is not destination:
-        identity.line = b"" if destination.peer else sign_in_line(destination, identity)
+        identity.line = b"" if destination.peer or destination.service else sign_in_line(destination, identity)
         identity.line_for = destination
     request_id = leg.request_id()
     parts = [
         reader.method, b" ", path, query, b" HTTP/1.1\r\nHost: ", destination.host, b"\r\n", *reader.passed,
         leg.forwarded, identity.line, b"X-Request-Id: ", request_id, b"\r\nrequest-id: ", request_id, b"\r\n",
     ]  # fmt: skip
-    if destination.peer:
+    if destination.peer and not destination.service:
         assert leg.door.peers is not None  # the destination says so
         parts.append(leg.door.peers.assertion_line(identity, request_id, destination.target, leg))
     if destination.tells_epoch and exchange.database and exchange.epoch:

@@ -29,6 +29,7 @@ from samba.auth import system_session
 from samba.net import Net
 from samba.param import LoadParm
 from samba.samdb import SamDB
+from samba.dsdb import UF_TRUSTED_TO_AUTHENTICATE_FOR_DELEGATION
 import samba.dckeytab, ldb
 order = json.load(sys.stdin)
 lp = LoadParm(); lp.load(order["configuration"])
@@ -44,6 +45,13 @@ for name, password, spns in order["users"]:
         change["s"] = ldb.MessageElement(spns, ldb.FLAG_MOD_REPLACE, "servicePrincipalName")
     db.modify(change)
     db.setpassword(found, password, False)
+for name, services, any_protocol in order["delegations"]:
+    dn = db.search(expression="(sAMAccountName=%s)" % ldb.binary_encode(name), attrs=[])[0].dn
+    change = ldb.Message(dn)
+    change["d"] = ldb.MessageElement(services, ldb.FLAG_MOD_REPLACE, "msDS-AllowedToDelegateTo")
+    db.modify(change)
+    db.toggle_userAccountFlags("(sAMAccountName=%s)" % name, UF_TRUSTED_TO_AUTHENTICATE_FOR_DELEGATION,
+        "Trusted-to-Authenticate-for-Delegation", on=any_protocol, strict=False)
 for file, principals in order["keytabs"]:
     for principal in principals:
         net.export_keytab(keytab=file, principal=principal)
@@ -78,6 +86,7 @@ _KRB5 = """\
   dns_canonicalize_hostname = false
   rdns = false
   udp_preference_limit = 1
+  forwardable = true
   {more}
 [realms]
   {realm} = {{
@@ -168,14 +177,19 @@ class Samba(ServerProcess):
         self,
         users: Mapping[str, tuple[str, tuple[str, ...]]],
         keytabs: Mapping[Path, tuple[str, ...]] | None = None,
+        delegations: Mapping[str, tuple[tuple[str, ...], bool]] | None = None,
     ) -> None:
         """Add users: password and service principal names of each; then write keytabs with these principals' keys.
+
+        `delegations`: to which services an account may carry users' tickets, and whether also without such a ticket
+        (`msDS-AllowedToDelegateTo`, protocol transition).
 
         Works on the files, whether it runs or not. Raises `ServerNotStarted`.
         """
         order = {
             "users": [[name, password, list(spns)] for name, (password, spns) in users.items()],
             "keytabs": [[str(path), list(names)] for path, names in (keytabs or {}).items()],
+            "delegations": [[name, list(to), free] for name, (to, free) in (delegations or {}).items()],
         }
         self._run(_FUNCTIONS, order)
 
@@ -196,6 +210,19 @@ class Samba(ServerProcess):
         )
         if run.returncode:
             raise ServerNotStarted(f"Samba's tools failed: {run.stderr.decode(errors='replace')[-2000:]}")
+
+    def set_password(self, account: str, password: str, keytab: Path, principals: tuple[str, ...]) -> None:
+        """Another password, and so other keys with the next number; the new ones are added to `keytab`.
+
+        Raises `ServerNotStarted`.
+        """
+        where = f"--configfile={self.configuration}"
+        orders = [["user", "setpassword", account, f"--newpassword={password}", where]]
+        orders += [["domain", "exportkeytab", str(keytab), f"--principal={name}", where] for name in principals]
+        for order in orders:
+            run = subprocess.run([self._tool, *order], capture_output=True, timeout=PROVISION_SECONDS, check=False)  # noqa: S603
+            if run.returncode:
+                raise ServerNotStarted(f"samba-tool failed: {run.stderr.decode(errors='replace')[-2000:]}")
 
     def kinit(self, user: str, password: str, cache: Path, *options: str) -> None:
         """A ticket-granting ticket in `cache`. Raises `ServerNotStarted`."""
