@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from gatepost.access.admission import Admission
 from gatepost.access.health import HealthService
 from gatepost.access.http.door import HttpDoor
+from gatepost.access.leaving import REMOVED, MailLeaver
 from gatepost.access.listener import Factory, Listener
 from gatepost.access.mail_door import MailDoor
 from gatepost.access.mail_server import KEEPALIVE
@@ -209,6 +210,28 @@ class FrontDoor:
             forced=limits.move_forced_seconds,
             done=done,
         )
+
+    def end_removed(self, is_there: Callable[[int], bool]) -> None:
+        """End the sessions that began with an app password that is not there any more, at boundaries within seconds.
+
+        HTTP requests each show their own; what is under way of them ends too.
+        """
+        leavers: list[Leaver] = [
+            MailLeaver(leg, REMOVED, REMOVED)
+            for door in self._mail.values()
+            for leg in door.legs()
+            if leg.app_password and not is_there(leg.app_password)
+        ]
+        leavers += self._http.shown_app_password(lambda number: not is_there(number), REMOVED)
+        if not leavers:
+            return
+        limits = self._configuration.front_end.limits
+        window = window_for(len(leavers), 0.0, limits.move_sessions_per_second)
+
+        def done(outcomes: list[Outcome]) -> None:
+            self._log.info("sessions.app_password_removed", **counted(outcomes))
+
+        Round(self._loop, leavers, window=window, forced=limits.move_forced_seconds, done=done)
 
     async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:
         """End the sessions that match; answers their ids, each with what came of it (field cases 1, 4 and 5).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from gatepost.access import tasks
@@ -212,6 +213,9 @@ class MailClientLeg(RelayedLeg):
                 return
             self._user = user.name
             self._proof = result.proof
+            if result.app_password:
+                # The mailbox server does not know it.
+                self.app_password, credentials = result.app_password, replace(credentials, password="")
             self.phase = Phase.CONNECTING
             self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:

@@ -38,9 +38,9 @@ def with_epoch(facts: ClientFacts, server: Server, database: str, epoch: int) ->
 
 
 def lacks_password(server: Server, endpoint: Endpoint, credentials: Credentials) -> bool:
-    """Whether `server` wants the user's own password, which nobody knows who has signed in by a ticket."""
+    """Whether `server` wants the user's own password, which is not known of who came by a ticket or an app password."""
     return (
-        credentials.mechanism == "GSSAPI"
+        not (credentials.password or credentials.token)
         and server.sign_in.form is SignInForm.USER
         and endpoint.client_address is not ClientAddress.XCLIENT_LOGIN
     )

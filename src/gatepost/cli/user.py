@@ -11,6 +11,8 @@ from typing import Any, TextIO, TypedDict, TypeVar, Unpack
 
 import click
 
+from gatepost.cli.app_password import command as app_password
+from gatepost.cli.app_password import remove_app_passwords
 from gatepost.cli.options import Stores, config_option, open_stores, read_password
 from gatepost.directory.editing import DirectoryError, Entry, UnknownUser
 from gatepost.directory.passwords import BadPassword, has_other_cost, make_hash
@@ -192,6 +194,7 @@ def remove(name: str, config: str) -> None:
             editor.remove(name)
         except UnknownUser:
             raise _hint(editor.resolve(name).user.name, name) from None
+        remove_app_passwords(stores, name)
     click.echo(f"removed {name}")
 
 
@@ -233,6 +236,9 @@ def list_(as_json: bool, database: str | None, config: str) -> None:
             protocols = ",".join(p.value for p in CLIENT_PROTOCOLS if p in user.protocols)
             state = "disabled" if user.disabled else "" if user.password_hash else "no password"
             click.echo(f"{user.name:<40} {where:<20} {protocols:<16} {state}".rstrip())
+
+
+command.add_command(app_password)
 
 
 @command.command("import")

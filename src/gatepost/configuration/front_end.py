@@ -37,6 +37,8 @@ from gatepost.organization.model import (
 WHO = "front end"
 SHARED_STATE = "shared.sqlite"
 """The shared state's file beside the registry, where none is named."""
+APP_PASSWORDS = "app-passwords.sqlite"
+"""The same for app passwords."""
 LONGEST_IDLE_SECONDS = 1800
 """A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
 
@@ -85,6 +87,9 @@ class FrontEndBuilder:
             token=self._token(table.token_verifier),
             shared_state=self.document.beside(
                 table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
+            ),
+            app_passwords=self.document.beside(
+                table.app_passwords or str(PurePath(table.registry).parent / APP_PASSWORDS)
             ),
             forms=build_forms(self.document, table.forms, self.files),
             peer_keys=build_peer_keys(
@@ -230,7 +235,7 @@ class FrontEndBuilder:
             yield warning(("front_end", "user"), WHO, message, f"create it: useradd --system {table.user}")
         owner = table.user or "the account that runs gatepost"
         missing: dict[str, str] = {}
-        for key in ("directory", "registry", "shared_state", "log_file"):
+        for key in ("directory", "registry", "shared_state", "app_passwords", "log_file"):
             if getattr(table, key):
                 folder = os.path.dirname(self.document.beside(getattr(table, key))) or "."  # noqa: PTH120 - as written
                 missing.setdefault(folder, key)

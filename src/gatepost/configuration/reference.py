@@ -123,6 +123,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
     ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
     ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
+    ("[[front_end.sign_in_policy.main_password_rules]]", policy_schema.MainPasswordRuleTable),
     ("[front_end.sign_in_policy.hook]", policy_schema.PolicyHookTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),

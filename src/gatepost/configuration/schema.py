@@ -160,6 +160,8 @@ class FrontEndTable(Table):
     shared_state: str = Field(default="", examples=['"state/shared.sqlite"'])
     """File of what front ends must share: the server of each device, sign-outs. Default: `shared.sqlite` beside the
     registry."""
+    app_passwords: str = Field(default="", examples=['"state/app-passwords.sqlite"'])
+    """File of app passwords (`docs/app-passwords.md`). Default: `app-passwords.sqlite` beside the registry."""
     peer_certificate: str = Field(default="", examples=['"pki/cas-01-peer.crt"'])
     """File with the certificate that this front end shows other front ends, made by `gatepost ca issue`. Needed when
     this server has a `peer` endpoint or another front end that it proxies to has one. `{server}` in it stands for the

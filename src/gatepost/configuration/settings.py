@@ -174,6 +174,8 @@ class FrontEnd:
     kerberos: KerberosSettings | None = None
     shared_state: str = ""
     """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
+    app_passwords: str = ""
+    """Path of the SQLite file with app passwords; empty: there are none."""
     forms: Forms = field(default_factory=Forms)
     peer_keys: PeerKeys | None = None
     manager: ManagerSettings | None = None

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable
 
 from gatepost.configuration.settings import FrontEnd
+from gatepost.directory.app_password_store import AppPasswords
 from gatepost.directory.cached import CachedDirectory
 from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.port import Engine, OwnedDirectory, User
@@ -28,6 +29,15 @@ def open_kerberos(front_end: FrontEnd) -> KerberosAcceptor | None:
     return Kerberos(
         front_end.kerberos, waiting_limit=limits.password_checks, per_address=limits.password_checks_per_address
     )
+
+
+def open_app_passwords(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> AppPasswords | None:
+    """The app passwords of this front end, followed from now on; None where there are none."""
+    if not front_end.app_passwords:
+        return None
+    app_passwords = AppPasswords(front_end.app_passwords, loop)
+    app_passwords.start()
+    return app_passwords
 
 
 def renew_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:

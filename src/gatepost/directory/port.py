@@ -176,3 +176,5 @@ class SignInResult:
     """What a right password is remembered by (`SignInService.still_right`); empty where none was judged right."""
     asking: bool = field(default=False, compare=False)
     """`UNAVAILABLE` only because the directory is being asked: `SignInService.learn` waits for it."""
+    app_password: int = field(default=0, compare=False)
+    """The number of the app password that opened; 0: it was none. A mailbox server knows no app passwords."""

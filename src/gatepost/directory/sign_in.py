@@ -1,6 +1,6 @@
 """Signing in: is this who they say, and may they use this protocol?
 
-    password_now ── name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
+    password_now ── app passwords; name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
     password ── directory ── bounded, fair queue ── argon2 in threads ──► answer, remembered if right
     token ── verifier ── directory ──► answer
     user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
@@ -27,6 +27,7 @@ from hashlib import blake2b
 import structlog
 
 from gatepost.directory import passwords
+from gatepost.directory.app_password_sign_in import AppPasswordSignIn
 from gatepost.directory.check_queue import CheckQueue, QueueFull
 from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.policy.policy import SignInPolicy
@@ -41,7 +42,7 @@ from gatepost.directory.port import (
     Verdict,
 )
 from gatepost.directory.remembered import DIGEST_BYTES, Remembered
-from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, SignedInUsers, not_allowed
+from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
@@ -71,6 +72,19 @@ MAX_ROUNDS = 4
 """How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
 
 
+NOT_THE_MAIN_ONE = "the main password is not accepted for this protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a password came: protocol, client address, service of HTTP, and whether by the sign-in page."""
+
+    protocol: Protocol
+    client: str
+    service: str
+    page: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     """A name that has signed in. `digest` has taken in the user's name and stored hash; copies take in the password."""
@@ -81,7 +95,7 @@ class _Known:
     since: float
 
 
-class SignInService(SignedInUsers):
+class SignInService(AppPasswordSignIn):
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
@@ -134,8 +148,16 @@ class SignInService(SignedInUsers):
         """Whether Kerberos can be offered for this protocol."""
         return self.kerberos is not None and self.kerberos.serves(protocol)
 
-    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
-        """The answer where it is known at once (the same name and password were right lately), else None."""
+    def password_now(
+        self, name: str, password: str, protocol: Protocol, client: str = "", service: str = "", *, page: bool = False
+    ) -> SignInResult | None:
+        """The answer where it is known at once (the same name and password were right lately), else None.
+
+        `service`: of HTTP, the virtual directory's. `page`: from the sign-in page, where app passwords do not count.
+        """
+        by_app = None if page else self._app_password_now(name, password, protocol, client, service)
+        if by_app is not None:
+            return by_app
         known = self._names.get(name)
         if known is None or not self.policy.answers_from_memory(name, protocol, client):
             return None
@@ -148,6 +170,8 @@ class SignInService(SignedInUsers):
         now = self._clock()
         age = self._remembered.age(proof, now)
         if age is None or age > _good_for(known.user) or now - known.since > self._known_seconds:
+            return None
+        if not self.policy.takes_main_password(known.user, protocol, client, service):
             return None
         if not self.policy.allows(known.user, protocol, client):
             return not_allowed(known.user)
@@ -166,13 +190,16 @@ class SignInService(SignedInUsers):
                 if user is None or user.tells_of_password:
                     self._remembered.remember(proof, self._clock())
 
-    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
+    async def password(
+        self, name: str, password: str, protocol: Protocol, client: str, service: str = "", *, page: bool = False
+    ) -> SignInResult:
         """Judge a name and password. Never raises for what a client or the directory does.
 
         `client` is the client's own address (a balancer's PROXY header tells it): its checks are counted together.
         Behind wrong passwords of the same address it waits for its turn, up to `Penalty.longest_wait_seconds`.
+        `service` and `page` are as for `password_now`.
         """
-        known = self.password_now(name, password, protocol, client)
+        known = self.password_now(name, password, protocol, client, service, page=page)
         if known is not None:
             return known
         canonical, fault = "", ""
@@ -180,14 +207,13 @@ class SignInService(SignedInUsers):
             canonical = canonical_login_name(name, self._default_domain)
         except BadLoginName as error:
             fault = str(error)
-        check = partial(self._password, name, canonical, fault, password, protocol, client)
+        way = _Way(protocol, client, service, page)
+        check = partial(self._password, name, canonical, fault, password, way)
         return await self.policy.judge(name, canonical, password, protocol, client, check)
 
-    async def _password(
-        self, name: str, canonical: str, fault: str, password: str, protocol: Protocol, client: str
-    ) -> SignInResult:
+    async def _password(self, name: str, canonical: str, fault: str, password: str, way: _Way) -> SignInResult:
         """As `password`, when it is its turn. `fault`: why nobody can have this name."""
-        tries = passwords.attempts(password)
+        tries, client = passwords.attempts(password), way.client
         if not tries:
             return await self._refuse_after_work(client, b"\0", "no possible password")
         if fault:
@@ -195,12 +221,16 @@ class SignInService(SignedInUsers):
         for _ in range(MAX_ROUNDS):
             try:
                 user = await self._directory.ask(canonical)
-                result = await self._judge(user, canonical, tries, protocol, client)
+                if not way.page:
+                    by_app = self._by_app_password(user, password, way.protocol, client, way.service)
+                    if by_app is not None:
+                        return by_app
+                result = await self._judge(user, canonical, tries, way)
                 if await self._directory.ask(canonical) == user:
                     self._remember_name(name, result)
                     return result
             except DirectoryUnavailable as away:
-                return self._judge_by_memory(name, tries[0], protocol, client, away)
+                return self._judge_by_memory(name, tries[0], way, away)
         return SignInResult(Verdict.UNAVAILABLE, reason="the user keeps changing")
 
     async def token(self, name: str, token: str, protocol: Protocol, client: str = "") -> SignInResult:
@@ -245,15 +275,17 @@ class SignInService(SignedInUsers):
             return not_allowed(user)
         return SignInResult(Verdict.SIGNED_IN, user)
 
-    async def _judge(
-        self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol, client: str
-    ) -> SignInResult:
+    async def _judge(self, user: User | None, canonical: str, tries: tuple[bytes, ...], way: _Way) -> SignInResult:
         """The judgement if `user` is who has this name now."""
+        protocol, client = way.protocol, way.client
         if user is None:
             return await self._refuse_after_work(client, tries[0], "unknown user", len(tries), canonical)
         if user.disabled or not user.password_hash:
             reason = "disabled" if user.disabled else "has no password"
             return await self._refuse_after_work(client, tries[0], reason, len(tries), canonical)
+        if not self.policy.takes_main_password(user, protocol, client, way.service):
+            # Not judged at all: nobody can find out here whether it is right.
+            return await self._refuse_after_work(client, tries[0], NOT_THE_MAIN_ONE, len(tries), canonical)
         proof = _with_password(self._digest_of(user.name, user.password_hash), tries[0])
         refused = await self._check(client, proof, user.password_hash, tries, user)
         if refused is not None:
@@ -262,12 +294,10 @@ class SignInService(SignedInUsers):
             return not_allowed(user)
         return SignInResult(Verdict.SIGNED_IN, user, proof=proof)
 
-    def _judge_by_memory(
-        self, name: str, password: bytes, protocol: Protocol, client: str, fault: DirectoryUnavailable
-    ) -> SignInResult:
+    def _judge_by_memory(self, name: str, password: bytes, way: _Way, fault: DirectoryUnavailable) -> SignInResult:
         """While the directory is down: whoever signed in before with this very name and password still does."""
-        known = self._names.get(name)
-        if known is not None:
+        known, protocol, client = self._names.get(name), way.protocol, way.client
+        if known is not None and self.policy.takes_main_password(known.user, protocol, client, way.service):
             age = self._remembered.age(_with_password(known.digest, password), self._clock())
             if age is not None and age <= OUTAGE_SECONDS:
                 return known.signed_in if self.policy.allows(known.user, protocol, client) else not_allowed(known.user)

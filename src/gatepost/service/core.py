@@ -7,6 +7,7 @@ import importlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from structlog.typing import FilteringBoundLogger
@@ -17,7 +18,7 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos
+from gatepost.directory.open import open_app_passwords, open_directory, open_kerberos, renew_kerberos
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
@@ -107,9 +108,12 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         known_seconds=directory.known_seconds,
     )
     sign_in.kerberos = open_kerberos(front_end)
+    sign_in.app_passwords = app_passwords = open_app_passwords(front_end, loop)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
-    closers = (sign_in, registry, directory, shared_state)
+    closers: tuple[_Closing, ...] = (sign_in, registry, directory, shared_state)
+    if app_passwords is not None:
+        closers += (app_passwords,)
 
     def stores_fault() -> str:
         if not directory.available:
@@ -120,6 +124,8 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
 
     door = WiredFrontDoor(configuration, loop, sign_in, router, log, shared_state, stores_fault, closers=closers)
     registry.on_change(door.set_view)
+    if app_passwords is not None:
+        app_passwords.on_removed(partial(door.end_removed, app_passwords.is_there))
     return door
 
 

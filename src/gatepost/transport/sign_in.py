@@ -6,6 +6,7 @@ import asyncio
 import secrets
 
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.open import open_app_passwords
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.port import OwnedDirectory
 from gatepost.directory.sign_in import SignInService
@@ -28,9 +29,12 @@ class HubSignIn(SignInService):
             known_seconds=directory.known_seconds,
             policy=open_policy(front_end.policy, ledger, secrets.token_bytes(32)),
         )
+        self.app_passwords = open_app_passwords(front_end, loop)
 
     async def end(self) -> None:
         """Take no more checks, and let go of the file and of the policy's connections."""
         self.close()
         await self.policy.close()
         self._writer.close()
+        if self.app_passwords is not None:
+            self.app_passwords.close()

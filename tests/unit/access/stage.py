@@ -56,6 +56,8 @@ class OneUser:
     def __init__(self) -> None:
         self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.verdict: Verdict | None = None
+        self.app_password = 0
+        """The number of the app password that hers is held for."""
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
         self.ended: list[tuple[str, bytes]] = []
@@ -97,6 +99,8 @@ class OneUser:
         right = (name, password) == ("alice", "secret-apw")
         if not right:
             return SignInResult(Verdict.WRONG_CREDENTIALS)
+        if self.app_password:
+            return SignInResult(Verdict.SIGNED_IN, self.user, app_password=self.app_password)
         return SignInResult(Verdict.SIGNED_IN, self.user, proof=b"right")
 
 

@@ -193,6 +193,8 @@ class FakeSignIn:
         self.databases = databases
         self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.now = True
+        self.app_password = 0
+        """The number of the app password that `PASSWORD` is held for."""
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
         self.clients: list[str] = []
@@ -247,9 +249,11 @@ class FakeSignIn:
             return self.verdict
         if password != PASSWORD or name not in self.databases:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
-        return SignInResult(Verdict.SIGNED_IN, self._user(name))
+        return SignInResult(Verdict.SIGNED_IN, self._user(name), app_password=self.app_password)
 
-    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
+    def password_now(
+        self, name: str, password: str, protocol: Protocol, client: str = "", service: str = "", *, page: bool = False
+    ) -> SignInResult | None:
         assert protocol is Protocol.HTTPS
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None
@@ -265,7 +269,9 @@ class FakeSignIn:
             return SignInResult(Verdict.UNAVAILABLE, asking=True)
         return self._result(name, PASSWORD)
 
-    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
+    async def password(
+        self, name: str, password: str, protocol: Protocol, client: str, service: str = "", *, page: bool = False
+    ) -> SignInResult:
         self.clients.append(client)
         return self._result(name, password)
 

@@ -245,6 +245,17 @@ class HttpDoor(RequestLog):
         """The connections that match, by id, for an operator who ends them."""
         return [(leg.session, HttpLeaver(leg, reason)) for leg in self._legs if wanted.matches(leg.describe())]
 
+    def shown_app_password(self, wanted: Callable[[int], bool], reason: str) -> list[Leaver]:
+        """The clients' connections that showed an app password last whose number is `wanted`."""
+        return [
+            HttpLeaver(leg, reason)
+            for leg in self._legs
+            if isinstance(leg, HttpClientLeg)
+            and (identity := leg.identity) is not None
+            and identity.app_password
+            and wanted(identity.app_password)
+        ]
+
     def counters(self) -> dict[str, int]:
         """Requests under way, and connections to servers by server: `http.requests.waiting`, `http.MBX-01.opened`, ….
 

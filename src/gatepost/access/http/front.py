@@ -117,7 +117,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
-    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0])
+    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0], asked.service)
     if result is None:
         tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
@@ -175,9 +175,12 @@ def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identi
     """The same object while nothing changes, so that what was worked out for it still stands."""
     user = result.user
     assert user is not None
-    known = leg.identity
-    if known is None or known.user is not user or known.password != password:
-        known = leg.identity = Identity(user, Way.BASIC, password)
+    known, number = leg.identity, result.app_password
+    if number:
+        password = ""
+    if known is None or known.user is not user or known.password != password or known.app_password != number:
+        way = Way.BY_APP if number else Way.BASIC
+        known = leg.identity = Identity(user, way, password, app_password=number)
     return known
 
 
@@ -190,7 +193,8 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
     door = exchange.leg.door
     started = door.loop.time()
     try:
-        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
+        client, service = exchange.leg.address[0], exchange.asked.service
+        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, client, service)
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
     judged(exchange, result, started, credentials[1])

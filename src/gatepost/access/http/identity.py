@@ -12,6 +12,8 @@ class Way(Enum):
     """How the user was recognised; the word of log lines."""
 
     BASIC = "basic"
+    BY_APP = "app password"
+    """By Basic credentials with an app password, which no server knows."""
     NEGOTIATE = "negotiate"
     """By a Kerberos ticket (RFC 4559)."""
     FORMS = "forms"
@@ -24,7 +26,7 @@ class Way(Enum):
 class Identity:
     """A signed-in user; only compared by `is`, and never changed but for `line`, which is worked out once.
 
-    `password` is empty where it does not travel: a cookie without one, an assertion.
+    `password` is empty where it does not travel: a cookie without one, an assertion, an app password.
     """
 
     user: User
@@ -35,3 +37,5 @@ class Identity:
     line: bytes = field(default=b"", repr=False)
     """By which the destination `line_for` learns who the user is."""
     line_for: object = None
+    app_password: int = 0
+    """The number of the app password that was shown; 0: none."""
