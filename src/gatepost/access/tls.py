@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from weakref import WeakKeyDictionary
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509 import load_pem_x509_certificates
 
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.configuration.settings import FrontEnd, PeerKeys
@@ -21,7 +25,25 @@ def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
     # One ticket a handshake: a mail client resumes one session at a time, and each ticket is a packet's worth of work.
     context.num_tickets = 1
     load_key_pair(context, front_end.certificate, front_end.private_key)
+    _END_POINTS[context] = _end_point(front_end.certificate)
     return context
+
+
+def end_point(context: ssl.SSLContext) -> bytes:
+    """What `tls-server-end-point` (RFC 5929 section 4.1) is by the context of a connection; empty: not defined."""
+    return _END_POINTS.get(context, b"")
+
+
+def _end_point(chain: bytes) -> bytes:
+    certificate = load_pem_x509_certificates(chain)[0]
+    algorithm = certificate.signature_hash_algorithm
+    if algorithm is None:
+        return b""
+    weak = isinstance(algorithm, hashes.MD5 | hashes.SHA1)
+    return certificate.fingerprint(hashes.SHA256() if weak else algorithm)
+
+
+_END_POINTS: WeakKeyDictionary[ssl.SSLContext, bytes] = WeakKeyDictionary()
 
 
 def peer_server_context(keys: PeerKeys) -> ssl.SSLContext:

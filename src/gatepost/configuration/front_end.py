@@ -20,6 +20,7 @@ from gatepost.configuration.kerberos import build_kerberos
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.policy import build_policy
 from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
+from gatepost.configuration.scram import build_scram
 from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
@@ -98,6 +99,7 @@ class FrontEndBuilder:
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
             kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
+            scram=build_scram(self.document, table.scram, self.files, server, self.organization),
             transport=build_hub(self.document, table, self.files, server, self.organization),
             policy=build_policy(self.document, table.sign_in_policy, self.files),
             directories=build_directories(self.document, table.directories, self.files, self.organization),

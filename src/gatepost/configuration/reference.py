@@ -27,6 +27,7 @@ from gatepost.configuration import (
     manager_schema,
     policy_schema,
     schema,
+    scram,
     settings,
     transport_schema,
     transport_words,
@@ -121,6 +122,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
+    ("[front_end.scram]", scram.ScramTable),
     ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
     ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
     ("[[front_end.sign_in_policy.main_password_rules]]", policy_schema.MainPasswordRuleTable),
@@ -172,6 +174,7 @@ def reference() -> str:
         | _texts(hub_schema)
         | _texts(kerberos_schema)
         | _texts(policy_schema)
+        | _texts(scram)
         | _texts(transport_schema)
     )
     texts |= {

@@ -17,6 +17,7 @@ from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.policy_schema import PolicyTable
+from gatepost.configuration.scram import ScramTable
 from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
 from gatepost.configuration.transport_schema import (
@@ -178,6 +179,7 @@ class FrontEndTable(Table):
     etcd: EtcdTable | None = None
     directories: list[DirectoryTable] = []
     kerberos: KerberosTable | None = None
+    scram: ScramTable | None = None
     sign_in_policy: PolicyTable = PolicyTable()
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable
+from hashlib import blake2b
+
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory.app_password_store import AppPasswords
@@ -38,6 +41,16 @@ def open_app_passwords(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> 
     app_passwords = AppPasswords(front_end.app_passwords, loop)
     app_passwords.start()
     return app_passwords
+
+
+def use_scram(sign_in: SignInService, front_end: FrontEnd) -> None:
+    """Offer SCRAM as this configuration says. Made-up keys come from the certificate's private key, which front ends of
+    one name share, so that all of them answer alike."""
+    sign_in.scram = front_end.scram
+    if front_end.scram is not None and front_end.private_key:
+        key = load_pem_private_key(front_end.private_key, None)
+        octets = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        sign_in.scram_decoys = blake2b(octets, digest_size=32, person=b"scram decoys").digest()
 
 
 def renew_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:

@@ -31,7 +31,8 @@ class Credentials:
     """What a client signed in with. `authorization_id` is empty when it is the authentication identity itself."""
 
     mechanism: str
-    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2`, `OAUTHBEARER` or `GSSAPI`."""
+    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2`, `OAUTHBEARER`, `GSSAPI`, or another that is
+    led elsewhere (`sasl.LED_ELSEWHERE`)."""
     authentication_id: str
     authorization_id: str = ""
     password: str = field(default="", repr=False)
@@ -47,13 +48,15 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True)
 class GssToken:
-    """Judge this token of SASL GSSAPI (RFC 4752). The machine is parked until `challenge`, `signed_in` or `refuse`.
+    """Judge this token of SASL GSSAPI (RFC 4752), or this message of another mechanism that is led elsewhere.
 
-    `first`: an exchange begins; one that was under way is over, since the client gave it up.
+    The machine is parked until `challenge`, `signed_in` or `refuse`. `first`: an exchange begins; one that was under
+    way is over, since the client gave it up.
     """
 
     token: bytes = field(repr=False)
     first: bool
+    mechanism: str = "GSSAPI"
 
 
 @dataclass(frozen=True, slots=True)

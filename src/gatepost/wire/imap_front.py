@@ -69,6 +69,8 @@ class ImapFront:
         self._starttls = starttls
         self._clear_passwords = clear_passwords
         self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._banner = banner
         self._max_bad = bad_commands
         self._max_attempts = sign_in_attempts
@@ -173,7 +175,7 @@ class ImapFront:
             words += b" STARTTLS"
         if not self._passwords_allowed():
             return words + b" LOGINDISABLED"
-        return words + b"".join([b" AUTH=" + m for m in self._mechanisms])
+        return words + b"".join([b" AUTH=" + m for m in self._mechanisms + self.exchanges])
 
     def _passwords_allowed(self) -> bool:
         return self._tls or self._clear_passwords
@@ -297,7 +299,7 @@ class ImapFront:
         arguments.end()
         if not self._passwords_allowed():
             self._privacy_required()
-        elif mechanism not in self._mechanisms:
+        elif mechanism not in self._mechanisms and mechanism not in self.exchanges:
             self._answer(b"NO", b"Unsupported mechanism")
         else:
             self._exchange = SaslExchange(mechanism)
@@ -322,7 +324,7 @@ class ImapFront:
         if isinstance(outcome, Credentials):
             self._park(outcome)
         elif isinstance(outcome, GssToken):
-            self._credentials = Credentials("GSSAPI", "")
+            self._credentials = Credentials(outcome.mechanism, "")
             self._state = _State.PARKED
             self._events.append(outcome)
         else:

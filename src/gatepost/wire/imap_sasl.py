@@ -27,12 +27,12 @@ class SaslExchange:
     def __init__(self, mechanism: bytes) -> None:
         self._mechanism = mechanism
         self._user: str | None = None
-        self._gss = sasl.GssDialogue() if mechanism in KERBEROS else None
+        self._gss = sasl.GssDialogue(mechanism) if mechanism in sasl.LED_ELSEWHERE else None
 
     @property
     def max_response(self) -> int:
         """Octets of a line of the client, base64."""
-        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else sasl.MAX_GSS_RESPONSE
+        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else self._gss.max_response
 
     def start(self, initial: bytes | None) -> bytes | Credentials | GssToken:
         """Begin, with the client's initial response where it sent one (RFC 4959)."""

@@ -20,7 +20,7 @@ from gatepost.wire import sasl
 from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
 from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
-from gatepost.wire.sasl import MAX_GSS_RESPONSE, MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
+from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
 
 MAX_AUTH_LINE = MAX_INITIAL_RESPONSE + 64
 """Octets of a SASL response, or of `AUTH`, mechanism and initial response in one line (field cases 53, 54)."""
@@ -82,6 +82,8 @@ class Pop3Front:
         self._clear_passwords = clear_passwords
         tokens = (b"XOAUTH2", b"OAUTHBEARER") if bearer else ()
         self._mechanisms = (b"PLAIN", b"LOGIN", *tokens, *((b"GSSAPI",) if kerberos else ()))
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._banner = banner
         self._bad_commands = bad_commands
         self._sign_in_attempts = sign_in_attempts
@@ -176,7 +178,7 @@ class Pop3Front:
             # Known from the first bytes on, so no split of the input makes a difference.
             limit = MAX_AUTH_LINE if self._lines.starts_with(b"AUTH ") else MAX_LINE
             if self._state is not FrontState.COMMAND:
-                limit = MAX_AUTH_LINE if self._gss is None else MAX_GSS_RESPONSE
+                limit = MAX_AUTH_LINE if self._gss is None else self._gss.max_response
             try:
                 line = self._lines.take(limit)
             except LineTooLong:
@@ -250,7 +252,7 @@ class Pop3Front:
         if self._starttls and not self._tls:
             lines.append(b"STLS")
         if self._protected:
-            lines += [b"USER", b"SASL " + b" ".join(self._mechanisms)]
+            lines += [b"USER", b"SASL " + b" ".join(self._mechanisms + self.exchanges)]
         if self._utf8_offered:
             lines.append(b"UTF8 USER")
         return [_listing(b"Capability list follows", lines)]
@@ -283,14 +285,14 @@ class Pop3Front:
 
     def _auth(self, argument: bytes) -> list[FrontEvent]:
         if not argument:
-            return [_listing(b"Mechanisms follow", list(self._mechanisms) if self._protected else [])]
+            return [_listing(b"Mechanisms follow", list(self._mechanisms + self.exchanges) if self._protected else [])]
         if not self._protected:
             return self._clear_refused()
         word, _, initial_response = argument.partition(b" ")
-        if word.upper() not in self._mechanisms:
+        if word.upper() not in self._mechanisms + self.exchanges:
             return self._bad_command(b"Unknown mechanism.")
         self._mechanism = word.upper().decode()
-        self._gss = GssDialogue() if self._mechanism == "GSSAPI" else None
+        self._gss = GssDialogue(word.upper()) if word.upper() in sasl.LED_ELSEWHERE else None
         self._user = self._login_name = None
         self._state = FrontState.SASL
         if initial_response:

@@ -1,4 +1,4 @@
-"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER, GSSAPI. Strict, bounded, byte-exact.
+"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER and others. Strict, bounded, byte-exact.
 
 Bytes of names and passwords are UTF-8 (RFC 4616); anything else, and NUL, CR or LF inside, is `BadSaslMessage`
 (field case 60). Names are not changed here: `organization.names` brings them to one form.
@@ -19,6 +19,15 @@ MAX_GSS_RESPONSE = 87384
 """Base64 characters of a response of GSSAPI: tokens of 65536 octets, with the groups of the largest users."""
 
 
+SCRAM = (b"SCRAM-SHA-256", b"SCRAM-SHA-256-PLUS")
+EXTERNAL = b"EXTERNAL"
+LED_ELSEWHERE = frozenset({b"GSSAPI", *SCRAM, EXTERNAL})
+"""Mechanisms whose messages others judge, one by one (`GssToken`)."""
+
+MAX_LED_RESPONSE = 4096
+"""Base64 characters of a response of theirs, but for GSSAPI's."""
+
+
 class BadSaslMessage(ValueError):
     """The client's message does not fit its mechanism. Shown as a syntax error, not as a wrong password."""
 
@@ -36,20 +45,23 @@ def decode_base64(data: bytes, limit: int = MAX_INITIAL_RESPONSE) -> bytes:
 
 
 class GssDialogue:
-    """The client's responses of one exchange of GSSAPI, whose tokens others judge."""
+    """The client's responses of one exchange of GSSAPI, or another mechanism whose messages others judge."""
 
-    __slots__ = ("_first",)
+    __slots__ = ("_first", "_mechanism", "max_response")
 
-    def __init__(self) -> None:
+    def __init__(self, mechanism: bytes = b"GSSAPI") -> None:
         self._first = True
+        self._mechanism = mechanism.decode("ascii")
+        self.max_response = MAX_GSS_RESPONSE if mechanism == b"GSSAPI" else MAX_LED_RESPONSE
+        """Base64 characters of a response."""
 
     def respond(self, line: bytes) -> GssToken:
         """One response in base64, which is not `*`. Raises `BadSaslMessage`."""
-        token = decode_base64(line, MAX_GSS_RESPONSE)
+        token = decode_base64(line, self.max_response)
         first, self._first = self._first, False
-        if first and not token:
+        if first and not token and self._mechanism != EXTERNAL.decode():
             raise BadSaslMessage("an empty token")
-        return GssToken(token, first)
+        return GssToken(token, first, self._mechanism)
 
 
 def text(data: bytes) -> str:

@@ -40,7 +40,8 @@ _WITHOUT_TLS = frozenset({b"EHLO", b"HELO", b"NOOP", b"STARTTLS", b"QUIT", b"XCL
 class SmtpServer(SmtpServerAuth):
     """One session. `host` is our name; `tls`: the connection is protected already; `starttls`: it can be.
 
-    `sign_in`: passwords can be checked, `kerberos`: tickets too; `xclient`: the peer may speak for others.
+    `sign_in`: passwords can be checked, `kerberos`: tickets too, `scram`: SCRAM is offered; `xclient`: the peer may
+    speak for others.
     `server`: the server of the organization at the other end, `partner`: its certificate is verified. `claim` is what a
     listed peer said of the client: its user is believed. `shadow` is what hubs of the organization are offered of
     shadow redundancy.

@@ -42,6 +42,7 @@ class SmtpServerCore:
         starttls: bool = False,
         sign_in: bool = False,
         kerberos: bool = False,
+        scram: bool = False,
         xclient: bool = False,
         server: str = "",
         partner: bool = False,
@@ -54,6 +55,7 @@ class SmtpServerCore:
         self._starttls = starttls
         self._can_sign_in = sign_in
         self._kerberos = kerberos
+        self._scram = scram
         self._xclient = xclient
         self._shadow = shadow
         self._state = State.GREETING
@@ -121,7 +123,9 @@ class SmtpServerCore:
 
     def _possible(self, *, tls: bool) -> tuple[str, ...]:
         """Mechanisms of AUTH, within TLS or without."""
-        return mechanisms(self._connector, tls=tls, kerberos=self._kerberos) if self._can_sign_in else ()
+        if not self._can_sign_in:
+            return ()
+        return mechanisms(self._connector, tls=tls, kerberos=self._kerberos, scram=self._scram)
 
     def _reset(self) -> None:
         self._in_message = self._utf8 = self._chunks_failed = False

@@ -8,6 +8,7 @@ from gatepost.organization.transport import PermissionGroup, ReceiveAuthenticati
 
 MECHANISMS = ("PLAIN", "LOGIN")
 KERBEROS = ("GSSAPI",)
+SCRAM = ("SCRAM-SHA-256",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,11 @@ def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner:
     return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups, certified)
 
 
-def mechanisms(connector: ReceiveConnector, *, tls: bool, kerberos: bool) -> tuple[str, ...]:
-    """What AUTH offers, within TLS or without; `kerberos`: tickets can be judged."""
-    found: tuple[str, ...] = MECHANISMS if takes_passwords(connector, tls=tls) else ()
+def mechanisms(connector: ReceiveConnector, *, tls: bool, kerberos: bool, scram: bool = False) -> tuple[str, ...]:
+    """What AUTH offers, within TLS or without; `kerberos`: tickets can be judged, `scram`: that is wanted."""
+    found: tuple[str, ...] = ()
+    if takes_passwords(connector, tls=tls):
+        found = MECHANISMS + SCRAM if scram else MECHANISMS
     tickets = ReceiveAuthentication.KERBEROS in connector.authentication
     if tls and kerberos and tickets and PermissionGroup.USERS in connector.permission_groups:
         found += KERBEROS

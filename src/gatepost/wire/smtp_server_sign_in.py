@@ -1,4 +1,4 @@
-"""AUTH as a server leads it: PLAIN, LOGIN and GSSAPI (RFC 4954, 4616, 4752)."""
+"""AUTH as a server leads it: PLAIN, LOGIN, and GSSAPI or SCRAM, which others judge (RFC 4954, 4616, 4752)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import base64
 from gatepost.wire import sasl
 from gatepost.wire.events import Credentials, GssToken
 from gatepost.wire.sasl import BadSaslMessage
-from gatepost.wire.smtp_server_rights import KERBEROS
 
 __all__ = ["BadSaslMessage", "SaslDialogue"]
 
@@ -23,13 +22,14 @@ class SaslDialogue:
     def __init__(self, mechanism: str) -> None:
         self._mechanism = mechanism
         self._user: str | None = None
-        self._gss = sasl.GssDialogue() if mechanism in KERBEROS else None
+        led = mechanism.encode()
+        self._gss = sasl.GssDialogue(led) if led in sasl.LED_ELSEWHERE else None
         self.challenge = _USER if mechanism == "LOGIN" else _ASK
 
     @property
     def max_response(self) -> int:
         """Octets of a line of the client, base64."""
-        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else sasl.MAX_GSS_RESPONSE
+        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else self._gss.max_response
 
     def ask(self, token: bytes) -> bytes:
         """The challenge with the next token of GSSAPI."""

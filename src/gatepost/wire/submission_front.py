@@ -88,6 +88,8 @@ class SubmissionFront:
         self._starttls = starttls
         self._clear_passwords = clear_passwords
         self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._name = name
         self.extensions = extensions
         """What the client is promised, in upper case without parameters."""
@@ -243,7 +245,7 @@ class SubmissionFront:
         if self._starttls and not self._tls:
             lines.append("STARTTLS")
         if self._protected:
-            lines.append("AUTH " + b" ".join(self._mechanisms).decode())
+            lines.append("AUTH " + b" ".join(self._mechanisms + self.exchanges).decode())
         return [_say(Reply(250, "\n".join(lines)))]
 
     def _helo(self, argument: bytes) -> list[FrontEvent]:
@@ -264,7 +266,7 @@ class SubmissionFront:
             reply = Reply(538, "Encryption required for requested authentication mechanism", "5.7.11")
             return self._bad_command(_TLS_FIRST if self._starttls else reply)
         word, _, initial_response = argument.partition(b" ")
-        if word.upper() not in self._mechanisms:
+        if word.upper() not in self._mechanisms + self.exchanges:
             return self._bad_command(Reply(504, "Unrecognized authentication type", "5.5.4"))
         self._exchange = SaslExchange(word.upper())
         self._state = FrontState.SASL

@@ -69,6 +69,10 @@ class OneUser:
         """Where something judges them."""
         return self.kerberos is not None
 
+    def accepts_scram(self, protocol: Protocol) -> bool:
+        """Not here."""
+        return False
+
     async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """Alice alone has a mailbox."""
         if name != self.user.name:

@@ -162,6 +162,9 @@ class Accounts:
     def accepts_tickets(self, protocol: Protocol) -> bool:
         return False
 
+    def accepts_scram(self, protocol: Protocol) -> bool:
+        return False
+
     def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
         return None if name.startswith("slow") else self._judge(name, password)
 

@@ -258,6 +258,7 @@ class ReceiveLeg(asyncio.Protocol):
             starttls=service.tls is not None and ReceiveAuthentication.TLS in connector.authentication,
             sign_in=service.sign_in is not None,
             kerberos=service.sign_in is not None and service.sign_in.accepts_tickets(Protocol.SUBMISSION),
+            scram=service.sign_in is not None and service.sign_in.accepts_scram(Protocol.SUBMISSION),
             xclient=self._speaks_for_others(connector),
             server=self._server,
             partner=self._partner,
