@@ -17,6 +17,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
+from gatepost.access.busy_log import FURTHER_STRANGERS, BusyLog
 from gatepost.access.health import HealthService
 from gatepost.access.http.door import HttpDoor
 from gatepost.access.leaving import REMOVED, MailLeaver
@@ -70,7 +71,9 @@ class FrontDoor:
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
-        self._tls = {p: Reloadable(server_context(front_end, ALPN[p])) for p in ALPN} if front_end.certificate else {}
+        self._tls = (
+            {p: Reloadable(server_context(front_end, ALPN[p], p)) for p in ALPN} if front_end.certificate else {}
+        )
         self._peer_tls = Reloadable(peer_server_context(front_end.peer_keys)) if front_end.peer_keys else None
         self.health = HealthService(loop, configuration, contexts, log)
         self._parking = parking = Parking(loop, router.view, limits.parked)
@@ -100,6 +103,7 @@ class FrontDoor:
         )
         self.health.when_dead = self._http.server_dead
         self._listeners: dict[str, list[Listener]] = {}
+        self._handshakes = BusyLog(log, "tls.handshake_refused", loop, level="info", further=FURTHER_STRANGERS)
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
         """Take connections from bound sockets, by endpoint name; a name that is listened on already is replaced."""
@@ -119,7 +123,7 @@ class FrontDoor:
     def reload(self, configuration: Configuration) -> None:
         """New certificate, settings and organization, for whoever comes from now on. Sessions stay as they are."""
         front_end = configuration.front_end
-        fresh = {p: server_context(front_end, ALPN[p]) for p in ALPN} if front_end.certificate else {}
+        fresh = {p: server_context(front_end, ALPN[p], p) for p in ALPN} if front_end.certificate else {}
         for_peers = peer_server_context(front_end.peer_keys) if front_end.peer_keys else None
         self._configuration = configuration
         for protocol, context in fresh.items():
@@ -283,7 +287,14 @@ class FrontDoor:
             return self._peer_listener(sock, front_end)
         implicit = endpoint.tls is TlsMode.IMPLICIT
         tls = self._tls[endpoint.protocol] if implicit else None
-        return Listener(sock, self._factory(endpoint), tls, front_end, self._admission, self._log)
+        return Listener(
+            sock, self._factory(endpoint), tls, front_end, self._admission, self._log, self._bad_certificate
+        )
+
+    def _bad_certificate(self, address: str, reason: str) -> None:
+        """A handshake came to nothing. Only where clients are asked for certificates is the reason worth a line."""
+        if self._configuration.front_end.client_certificates is not None:
+            self._handshakes.refused(address, reason=reason)
 
     def _peer_listener(self, sock: socket.socket, front_end: FrontEnd) -> Listener:
         """For other front ends, who come straight: a PROXY header is nothing that TLS begins with."""

@@ -13,6 +13,7 @@ from gatepost.access.carry import carry_over_for, without_compression
 from gatepost.access.mail_reach import MailReach, NotReached
 from gatepost.access.mail_relayed import Phase, RelayedLeg
 from gatepost.access.mail_sign_in import Introduction
+from gatepost.directory.certificate_sign_in import ExternalExchange
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
 from gatepost.directory.policy.policy import TooManySessions
 from gatepost.directory.port import SignInResult, User, Verdict
@@ -139,7 +140,7 @@ class MailClientLeg(RelayedLeg):
         except (OSError, ssl.SSLError, TimeoutError) as error:
             # The loop does not tell a protocol of a connection that is lost within its handshake.
             self._task = None
-            self._reason = f"TLS handshake failed: {type(error).__name__}"
+            self._reason = f"TLS handshake failed: {getattr(error, 'verify_message', '') or type(error).__name__}"
             self._transport.abort()
             self._finish()
             return
@@ -153,7 +154,7 @@ class MailClientLeg(RelayedLeg):
     def _offer(self) -> None:
         """Mechanisms that TLS has a part in."""
         self._bindings = mail_exchanges.channel_bindings(self._transport)
-        self._front.exchanges = mail_exchanges.offered(self.door, self._bindings)
+        self._front.exchanges = mail_exchanges.offered(self.door, self._transport, self._bindings)
 
     def _check(self, credentials: Credentials) -> None:
         self.phase = Phase.CHECKING
@@ -193,7 +194,9 @@ class MailClientLeg(RelayedLeg):
         self.phase = Phase.CHECKING
         if event.first:
             self._user = ""
-            self._ticket = mail_exchanges.begin(self.door, event.mechanism, self._address[0], self._bindings)
+            self._ticket = mail_exchanges.begin(
+                self.door, event.mechanism, self._transport, self._address[0], self._bindings
+            )
         self._task = tasks.start(self._check_ticket_later(event), f"{self.session} sign-in")
 
     async def _check_ticket_later(self, event: GssToken) -> None:
@@ -214,7 +217,7 @@ class MailClientLeg(RelayedLeg):
             self._user = outcome.principal[:MAX_LOGIN_NAME]
             credentials = Credentials("GSSAPI", outcome.name, outcome.authorization_id)
             outcome = await door.sign_in.user_of_ticket(outcome.name, door.protocol, self._address[0])
-        elif isinstance(exchange, ScramExchange):
+        elif isinstance(exchange, ScramExchange | ExternalExchange):
             credentials = exchange.credentials
             self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         await self._take_verdict(outcome, credentials, started)

@@ -12,9 +12,10 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gatepost.access.tls import end_point
+from gatepost.access.tls import client_certificate, end_point
+from gatepost.directory.certificate_sign_in import ExternalExchange
 from gatepost.directory.kerberos_port import KerberosExchange
-from gatepost.wire.sasl import SCRAM
+from gatepost.wire.sasl import EXTERNAL, SCRAM
 from gatepost.wire.scram import PLAIN_NAME, PLUS_NAME
 
 if TYPE_CHECKING:
@@ -32,16 +33,23 @@ def channel_bindings(transport: asyncio.BaseTransport) -> Mapping[str, bytes]:
     return {kind: octets for kind, octets in bindings.items() if octets}
 
 
-def offered(door: MailDoor, bindings: Mapping[str, bytes]) -> tuple[bytes, ...]:
-    """Mechanisms beside those that every session has."""
-    if not door.sign_in.accepts_scram(door.protocol):
-        return ()
-    return SCRAM if bindings else SCRAM[:1]
+def offered(door: MailDoor, transport: asyncio.BaseTransport, bindings: Mapping[str, bytes]) -> tuple[bytes, ...]:
+    """Mechanisms beside those that every session has; EXTERNAL to clients that have shown a certificate."""
+    found: tuple[bytes, ...] = ()
+    if door.sign_in.accepts_scram(door.protocol):
+        found = SCRAM if bindings else SCRAM[:1]
+    if door.sign_in.accepts_certificates(door.protocol) and client_certificate(transport):
+        found += (EXTERNAL,)
+    return found
 
 
-def begin(door: MailDoor, mechanism: str, client: str, bindings: Mapping[str, bytes]) -> KerberosExchange | None:
+def begin(
+    door: MailDoor, mechanism: str, transport: asyncio.BaseTransport, client: str, bindings: Mapping[str, bytes]
+) -> KerberosExchange | None:
     """A new exchange by `mechanism`; None: it is not accepted any more."""
     sign_in = door.sign_in
+    if mechanism == EXTERNAL.decode():
+        return ExternalExchange(sign_in, client_certificate(transport), door.protocol, client)
     if mechanism in (PLAIN_NAME, PLUS_NAME):
         if not sign_in.accepts_scram(door.protocol):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from weakref import WeakKeyDictionary
 
@@ -10,14 +11,17 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.configuration.settings import FrontEnd, PeerKeys
-from gatepost.organization.model import Server
+from gatepost.organization.model import Protocol, Server
 
 PEER_ALPN = "gatepost-peer/1"
 """What front ends agree on among themselves (RFC 7301): a connection meant for another service never passes for one."""
 
 
-def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
-    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`."""
+def server_context(front_end: FrontEnd, alpn: str, protocol: Protocol | None = None) -> ssl.SSLContext:
+    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`.
+
+    Clients of `protocol` may be asked for a certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_SINGLE_ECDH_USE
@@ -26,7 +30,20 @@ def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
     context.num_tickets = 1
     load_key_pair(context, front_end.certificate, front_end.private_key)
     _END_POINTS[context] = _end_point(front_end.certificate)
+    asked = front_end.client_certificates
+    if asked is not None and protocol is not None and asked.asks(protocol):
+        context.verify_mode = ssl.CERT_REQUIRED if protocol in asked.required else ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=asked.ca.decode("ascii", "ignore"))
+        # As for peers: whoever comes back shows the certificate again, and it is judged again.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
+
+
+def client_certificate(transport: asyncio.BaseTransport) -> bytes:
+    """The certificate that a client has shown and TLS has verified, DER; empty: none."""
+    found: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    return (found.getpeercert(binary_form=True) or b"") if found is not None else b""
 
 
 def end_point(context: ssl.SSLContext) -> bytes:

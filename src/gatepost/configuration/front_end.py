@@ -10,6 +10,7 @@ from pathlib import PurePath
 from cryptography.x509 import Certificate
 
 from gatepost.configuration.certificates import uncovered
+from gatepost.configuration.client_certificates import build_client_certificates
 from gatepost.configuration.directories import build_directories
 from gatepost.configuration.document import Document
 from gatepost.configuration.etcd import build_etcd
@@ -99,6 +100,7 @@ class FrontEndBuilder:
             manager=build_manager(self.document, table.manager, self.files, self.organization),
             etcd=build_etcd(self.document, table.etcd, self.files, self.organization, server),
             kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
+            client_certificates=build_client_certificates(self.document, table, self.files, server, self.organization),
             scram=build_scram(self.document, table.scram, self.files, server, self.organization),
             transport=build_hub(self.document, table, self.files, server, self.organization),
             policy=build_policy(self.document, table.sign_in_policy, self.files),

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gatepost.configuration import (
+    client_certificates,
     directory_schema,
     etcd_schema,
     hub_schema,
@@ -122,6 +123,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
+    ("[front_end.client_certificates]", client_certificates.ClientCertificatesTable),
     ("[front_end.scram]", scram.ScramTable),
     ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
     ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
@@ -175,6 +177,7 @@ def reference() -> str:
         | _texts(kerberos_schema)
         | _texts(policy_schema)
         | _texts(scram)
+        | _texts(client_certificates)
         | _texts(transport_schema)
     )
     texts |= {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from pydantic import Field, create_model
 
+from gatepost.configuration.client_certificates import ClientCertificatesTable
 from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
 from gatepost.configuration.hub_schema import HubTable
@@ -159,8 +160,7 @@ class FrontEndTable(Table):
     log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])
     """Whether every HTTP request gets a line in the log, beside the one of its connection."""
     shared_state: str = Field(default="", examples=['"state/shared.sqlite"'])
-    """File of what front ends must share: the server of each device, sign-outs. Default: `shared.sqlite` beside the
-    registry."""
+    """File of what front ends share: devices' servers, sign-outs. Default: `shared.sqlite` beside the registry."""
     app_passwords: str = Field(default="", examples=['"state/app-passwords.sqlite"'])
     """File of app passwords (`docs/app-passwords.md`). Default: `app-passwords.sqlite` beside the registry."""
     peer_certificate: str = Field(default="", examples=['"pki/cas-01-peer.crt"'])
@@ -180,6 +180,7 @@ class FrontEndTable(Table):
     directories: list[DirectoryTable] = []
     kerberos: KerberosTable | None = None
     scram: ScramTable | None = None
+    client_certificates: ClientCertificatesTable | None = None
     sign_in_policy: PolicyTable = PolicyTable()
 
 

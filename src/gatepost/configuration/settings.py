@@ -8,7 +8,7 @@ from datetime import datetime
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.directory.policy.settings import PolicySettings
-from gatepost.directory.settings import DirectorySettings, KerberosSettings, ScramSettings
+from gatepost.directory.settings import CertificateSettings, DirectorySettings, KerberosSettings, ScramSettings
 from gatepost.organization.model import Network, Organization, Server
 from gatepost.wire.submission_front import EXTENSIONS
 
@@ -173,6 +173,8 @@ class FrontEnd:
     token: TokenSettings | None = None
     kerberos: KerberosSettings | None = None
     scram: ScramSettings | None = None
+    client_certificates: CertificateSettings | None = None
+    """None: clients are asked for none."""
     shared_state: str = ""
     """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
     app_passwords: str = ""

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory.app_password_store import AppPasswords
 from gatepost.directory.cached import CachedDirectory
+from gatepost.directory.certificates import Certificates
 from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.port import Engine, OwnedDirectory, User
 from gatepost.directory.settings import DirectorySettings, SqlKind
@@ -43,10 +44,14 @@ def open_app_passwords(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> 
     return app_passwords
 
 
-def use_scram(sign_in: SignInService, front_end: FrontEnd) -> None:
-    """Offer SCRAM as this configuration says. Made-up keys come from the certificate's private key, which front ends of
-    one name share, so that all of them answer alike."""
+def use_other_ways(sign_in: SignInService, front_end: FrontEnd) -> None:
+    """Offer SCRAM, and judge clients' certificates, as this configuration says.
+
+    Made-up keys come from the certificate's private key, which front ends of one name share, so that all of them
+    answer alike.
+    """
     sign_in.scram = front_end.scram
+    sign_in.certificates = Certificates(front_end.client_certificates) if front_end.client_certificates else None
     if front_end.scram is not None and front_end.private_key:
         key = load_pem_private_key(front_end.private_key, None)
         octets = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())

@@ -141,3 +141,31 @@ class ScramSettings:
     protocols: frozenset[Protocol]
     iterations: int = SCRAM_ITERATIONS
     """What the stores' keys are made with, so that made-up ones look like them."""
+
+
+class NameSource(Enum):
+    """Where in a certificate the user's name is."""
+
+    UPN = "upn"
+    EMAIL = "email"
+    COMMON_NAME = "common-name"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSettings:
+    """Whose certificates clients sign in with."""
+
+    ca: bytes = field(repr=False)
+    """PEM certificates of the authorities."""
+    crl: str = ""
+    """Path of the file with their CRLs, DER or PEM; read by the workers when it changes. Empty: none is asked."""
+    optional: frozenset[Protocol] = frozenset()
+    """Listeners of these protocols ask clients for a certificate."""
+    required: frozenset[Protocol] = frozenset()
+    """Listeners of these protocols end handshakes without one."""
+    names: tuple[NameSource, ...] = (NameSource.UPN, NameSource.EMAIL)
+    """The first that a certificate has says whose it is."""
+
+    def asks(self, protocol: Protocol) -> bool:
+        """Whether clients of this protocol are asked for one."""
+        return protocol in self.optional or protocol in self.required

@@ -27,6 +27,7 @@ from hashlib import blake2b
 import structlog
 
 from gatepost.directory import passwords
+from gatepost.directory.certificate_sign_in import CertificateSignIn
 from gatepost.directory.check_queue import CheckQueue, QueueFull
 from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.policy.policy import SignInPolicy
@@ -41,7 +42,6 @@ from gatepost.directory.port import (
     Verdict,
 )
 from gatepost.directory.remembered import DIGEST_BYTES, Remembered
-from gatepost.directory.scram import ScramSignIn
 from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
@@ -95,7 +95,7 @@ class _Known:
     since: float
 
 
-class SignInService(ScramSignIn):
+class SignInService(CertificateSignIn):
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one

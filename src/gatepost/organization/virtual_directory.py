@@ -12,6 +12,8 @@ class AuthenticationMethod(StrEnum):
     BASIC = "basic"
     INTEGRATED = "integrated"
     FORMS = "forms"
+    CERTIFICATE = "certificate"
+    """Clients' certificates (`[front_end.client_certificates]`)."""
 
 
 class PathClass(StrEnum):

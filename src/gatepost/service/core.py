@@ -18,7 +18,7 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_app_passwords, open_directory, open_kerberos, renew_kerberos, use_scram
+from gatepost.directory.open import open_app_passwords, open_directory, open_kerberos, renew_kerberos, use_other_ways
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
@@ -108,7 +108,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         known_seconds=directory.known_seconds,
     )
     sign_in.kerberos = open_kerberos(front_end)
-    use_scram(sign_in, front_end)
+    use_other_ways(sign_in, front_end)
     sign_in.app_passwords = app_passwords = open_app_passwords(front_end, loop)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
@@ -156,7 +156,7 @@ class WiredFrontDoor(FrontDoor):
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
         renew_kerberos(self._sign_in, configuration.front_end)
-        use_scram(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         super().reload(configuration)
         self._sign_in.policy.set_settings(configuration.front_end.policy)
         self._router.set_configuration(configuration)

@@ -24,7 +24,7 @@ from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos, use_scram
+from gatepost.directory.open import open_directory, open_kerberos, renew_kerberos, use_other_ways
 from gatepost.directory.port import OwnedDirectory
 from gatepost.organization.transport import binding_name
 from gatepost.routing.mail.router import MailRouter
@@ -120,7 +120,7 @@ class Hub:
         server, settings = configuration.server, configuration.server.transport
         self._sign_in = HubSignIn(configuration, directory, self._loop)
         self._sign_in.kerberos = open_kerberos(configuration.front_end)
-        use_scram(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
@@ -235,7 +235,7 @@ class Hub:
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Raises when it cannot."""
         renew_kerberos(self._sign_in, configuration.front_end)
-        use_scram(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         router = MailRouter(configuration.organization, configuration.front_end.server)
         self._configuration = configuration
         settings = configuration.server.transport

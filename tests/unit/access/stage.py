@@ -73,6 +73,10 @@ class OneUser:
         """Not here."""
         return False
 
+    def accepts_certificates(self, protocol: Protocol) -> bool:
+        """Not here."""
+        return False
+
     async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """Alice alone has a mailbox."""
         if name != self.user.name:

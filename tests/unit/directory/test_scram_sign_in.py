@@ -13,7 +13,7 @@ from scram_client import ScramClient
 from gatepost.configuration.settings import FrontEnd
 from gatepost.directory import passwords, scram_keys
 from gatepost.directory.kerberos_port import Challenge
-from gatepost.directory.open import use_scram
+from gatepost.directory.open import use_other_ways
 from gatepost.directory.passwords import BadPasswordHash
 from gatepost.directory.policy.ledger import MemoryLedger
 from gatepost.directory.policy.policy import SignInPolicy
@@ -172,7 +172,7 @@ async def test_decoys_are_the_same_at_all_front_ends_with_one_certificate(bench:
     )
     assert await bench.challenge("nobody") != await other.challenge("nobody")
     for each in (bench, other):
-        use_scram(each.service, front_end)
+        use_other_ways(each.service, front_end)
     assert await bench.challenge("nobody") == await other.challenge("nobody")
     other.service.close()
 

@@ -225,6 +225,9 @@ class FakeSignIn:
         await self.answers.wait()
         self.known.add(canonical_name)
 
+    def accepts_certificates(self, protocol: Protocol) -> bool:
+        return False
+
     def _must_ask(self, name: str) -> bool:
         return self.elsewhere and name not in self.known
 

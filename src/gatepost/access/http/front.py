@@ -1,6 +1,6 @@
 """The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
 
-begin ─► (peer's assertion | sign-in cookie | Negotiate | Basic) ─► onward.go: what it asks for, and where to
+begin ─► (peer's assertion | sign-in cookie | Negotiate | certificate | Basic) ─► onward.go: what is asked for, where to
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http import health_page, negotiate, onward, well_known
+from gatepost.access.http import certificate, health_page, negotiate, onward, well_known
 from gatepost.access.http.answers import RETRY_AFTER
 from gatepost.access.http.asked import Asked
 from gatepost.access.http.basic import read_basic
@@ -110,6 +110,9 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
+    # Some clients send a name with an empty password beside their certificate.
+    if asked.by_certificate and not (credentials and credentials[1]) and certificate.begin(leg, asked):
+        return
     if credentials is None or not asked.by_password:
         if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
             ntlm = negotiate.is_ntlm(authorization)
@@ -184,9 +187,9 @@ def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identi
     return known
 
 
-def _by_ticket(result: SignInResult) -> Identity:
+def _without_password(result: SignInResult, way: Way) -> Identity:
     assert result.user is not None
-    return Identity(result.user, Way.NEGOTIATE)
+    return Identity(result.user, way)
 
 
 async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
@@ -201,7 +204,7 @@ async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
 
 
 def judged(
-    exchange: Exchange, result: SignInResult, started: float, password: str = "", *, by_ticket: bool = False
+    exchange: Exchange, result: SignInResult, started: float, password: str = "", *, way: Way = Way.BASIC
 ) -> None:
     """The credentials have been judged: on with the request, or its refusal."""
     if exchange.over:
@@ -209,7 +212,7 @@ def judged(
     leg = exchange.leg
     verdict = result.verdict
     if verdict is _SIGNED_IN:
-        onward.go(exchange, _by_ticket(result) if by_ticket else _identity(leg, result, password))
+        onward.go(exchange, _identity(leg, result, password) if way is Way.BASIC else _without_password(result, way))
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door

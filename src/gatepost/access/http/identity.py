@@ -16,6 +16,8 @@ class Way(Enum):
     """By Basic credentials with an app password, which no server knows."""
     NEGOTIATE = "negotiate"
     """By a Kerberos ticket (RFC 4559)."""
+    CERTIFICATE = "certificate"
+    """By the certificate that the client showed to TLS."""
     FORMS = "forms"
     """By the sealed cookie of the sign-in page (SPEC B6)."""
     PEER = "peer"

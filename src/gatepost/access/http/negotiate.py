@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gatepost.access import tasks
 from gatepost.access.http.answers import challenge
 from gatepost.access.http.exchange import Exchange
+from gatepost.access.http.identity import Way
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
 from gatepost.directory.port import Verdict
 from gatepost.organization.model import Protocol
@@ -74,7 +75,7 @@ async def _check(exchange: Exchange, dialogue: KerberosExchange | None, token: b
         answer, outcome = outcome.token, await door.sign_in.user_of_ticket(outcome.name, Protocol.HTTPS, leg.address[0])
         if outcome.verdict is Verdict.SIGNED_IN and answer:
             exchange.add_fields(_line(answer))
-    judged(exchange, outcome, started, by_ticket=True)
+    judged(exchange, outcome, started, way=Way.NEGOTIATE)
 
 
 def _line(token: bytes) -> bytes:
