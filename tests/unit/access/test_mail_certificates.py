@@ -47,7 +47,7 @@ class OnlyAlice:
 async def _opened(crl: str = "", *, required: bool = False) -> AsyncIterator[Stage]:
     settings = CertificateSettings(USERS.pem, crl, frozenset() if required else IMAP, IMAP if required else frozenset())
     async with stage(LIMITS, MASTER, ClientAddress.NONE, TlsMode.CLEAR) as s:
-        service = SignInService(OnlyAlice(), "contoso.com", waiting_limit=4, per_address=4, threads=1)
+        service = SignInService(OnlyAlice(), "contoso.com", waiting_limit=4, per_address=4, threads=1, dummy_hash="x")
         service.certificates = Certificates(settings)
         s.door.sign_in = service
         front_end = replace(s.configuration.front_end, client_certificates=settings)

@@ -44,7 +44,7 @@ class OnlyAlice:
 @asynccontextmanager
 async def _opened(how: SignIn = MASTER) -> AsyncIterator[Stage]:
     async with stage(LIMITS, how, ClientAddress.NONE, TlsMode.CLEAR) as s:
-        service = SignInService(OnlyAlice(), "contoso.com", waiting_limit=4, per_address=4, threads=1)
+        service = SignInService(OnlyAlice(), "contoso.com", waiting_limit=4, per_address=4, threads=1, dummy_hash="x")
         service.scram = ScramSettings(frozenset({Protocol.IMAP}), 4096)
         s.door.sign_in = service
         try:
