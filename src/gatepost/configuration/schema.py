@@ -349,8 +349,8 @@ class VirtualDirectoryTable(Table):
     external_url: str | None = Field(default=None, examples=['"https://mail.contoso.com/owa"'])
     """What clients outside are told. Only for Internet-facing sites."""
     authentication: list[AuthenticationWord] = Field(default=[AuthenticationMethod.INTEGRATED], examples=['["basic"]'])
-    """Methods it accepts: `basic`, `integrated`, `forms`. On a front end `forms` shows browsers the sign-in page;
-    `integrated` is what other front ends need to proxy to it."""
+    """Methods it accepts: `basic`, `integrated`, `forms`, `certificate`. On a front end `forms` shows browsers the
+    sign-in page; `integrated` is what other front ends need to proxy to it."""
     name: str = Field(default="", examples=['"owa (Default Web Site)"'])
     """Its name in management commands. Default: the service's word and `(Default Web Site)`."""
     path_class: PathClassWord | None = Field(default=None, examples=['"interactive"'])
