@@ -19,8 +19,9 @@ from gatepost.configuration.hub import build_hub
 from gatepost.configuration.kerberos import build_kerberos
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.policy import build_policy
-from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
-from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.schema import FrontEndTable
+from gatepost.configuration.settings import FrontEnd, Limits
+from gatepost.configuration.token_issuers import build_token_issuers
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
 from gatepost.organization.model import (
@@ -42,9 +43,6 @@ LONGEST_IDLE_SECONDS = 1800
 
 TRANSPORT_ROLES = frozenset({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
 """Servers that may run a transport and nothing else."""
-
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by key pairs only: with a shared-secret algorithm the public key would be the secret."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class FrontEndBuilder:
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,
             limits=Limits(**table.limits.model_dump()),
-            token=self._token(table.token_verifier),
+            token_issuers=build_token_issuers(self.document, table.token_issuers, self.files),
             shared_state=self.document.beside(
                 table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
             ),
@@ -182,28 +180,6 @@ class FrontEndBuilder:
             Named(self.document, ("front_end", "server_ca"), path, WHO, "the authorities' file")
         )
         return found[0] if found else b""
-
-    def _token(self, table: TokenVerifierTable | None) -> TokenSettings | None:
-        if table is None:
-            return None
-        path: Path = ("front_end", "token_verifier")
-        for index, algorithm in enumerate(table.algorithms):
-            if algorithm not in ALGORITHMS:
-                here = (*path, "algorithms", index)
-                self._add(unknown(here, WHO, "signature algorithm", "algorithms", algorithm, ALGORITHMS))
-        if not table.algorithms:
-            self._add(error((*path, "algorithms"), WHO, "no signature algorithm", 'for example ["ES256"]'))
-        for key in ("issuer", "audience", "user_claim"):
-            if not getattr(table, key):
-                self._add(error((*path, key), WHO, f"{key} of the token verifier is empty", "fill it in"))
-        key_pem = self.files.public_key(Named(self.document, (*path, "key"), table.key, WHO, "the token key"))
-        return TokenSettings(
-            key=key_pem or b"",
-            issuer=table.issuer,
-            audience=table.audience,
-            algorithms=tuple(table.algorithms),
-            user_claim=table.user_claim,
-        )
 
     def _judge(self) -> Iterator[Finding]:
         """Faults of the table's values among themselves."""

@@ -17,8 +17,9 @@ from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.policy_schema import PolicyTable
-from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
+from gatepost.configuration.settings import Forms, FrontEnd, Limits
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
+from gatepost.configuration.token_schema import TokenIssuerTable
 from gatepost.configuration.transport_schema import (
     MAX_SIZE,
     ReceiveConnectorTable,
@@ -77,21 +78,6 @@ else:
     LimitsTable = create_model(
         "LimitsTable", __base__=Table, **{f.name: _limit(f.name, _KINDS[f.name], f.default) for f in fields(Limits)}
     )
-
-
-class TokenVerifierTable(Table):
-    """Verification of bearer tokens (OAUTHBEARER, XOAUTH2). Without this table tokens are not offered."""
-
-    key: str = Field(examples=['"pki/tokens.pem"'])
-    """File with the PEM public key of the issuer."""
-    issuer: str = Field(examples=['"https://id.contoso.com"'])
-    """What the token's `iss` must be."""
-    audience: str = Field(examples=['"mail"'])
-    """What the token's `aud` must hold."""
-    algorithms: list[str] = Field(default=list(default_of(TokenSettings, "algorithms")), examples=['["ES256"]'])
-    """Signature algorithms that are accepted."""
-    user_claim: str = Field(default=default_of(TokenSettings, "user_claim"), examples=['"upn"'])
-    """The claim that holds the login name."""
 
 
 class OtherKeyTable(Table):
@@ -170,7 +156,7 @@ class FrontEndTable(Table):
     """File with the organization's own CA, made by `gatepost ca init`: what a peer's certificate must be signed by."""
     limits: LimitsTable = LimitsTable()
     forms: FormsTable = FormsTable()
-    token_verifier: TokenVerifierTable | None = None
+    token_issuers: list[TokenIssuerTable] = []
     manager: ManagerTable | None = None
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
