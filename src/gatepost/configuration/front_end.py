@@ -190,6 +190,10 @@ class FrontEndBuilder:
         if table.directory and table.directory == table.registry:
             message = "directory and registry are the same file"
             yield error(("front_end", "registry"), WHO, message, "give each its own file")
+        own = self.organization.directories_by_server.get(table.server, ()) if self.organization else ()
+        if not table.token_issuers and any(AuthenticationMethod.OAUTH in d.authentication for d in own):
+            message = 'a virtual directory has "oauth", but tokens of no issuer are taken: it is not offered'
+            yield warning(("front_end", "token_issuers"), WHO, message, "add [[front_end.token_issuers]]")
         idle = Limits(**table.limits.model_dump()).idle_seconds
         if idle < LONGEST_IDLE_SECONDS:
             message = f"idle_seconds is {idle:g}, but clients may be silent for 30 minutes: sessions will be cut"

@@ -259,18 +259,25 @@ class SignInTable(Table):
 
     form: FormWord = Field(default=SignInForm.USER, examples=['"master-name"'])
     """`user`: the user's own name and password. `master-name`: the name `user*master` with the master user's password.
-    `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials."""
+    `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials.
+    `assertion`: SASL OAUTHBEARER with a token that names the user and is good for a minute; see `docs/oauth.md`."""
     master_user: str = Field(default=default_of(SignIn, "master_user"), examples=['"gatepost"'])
     """Name of the master user; needed by the two master forms."""
     master_password_file: str = Field(default="", examples=['"secrets/mbx-01"'])
     """File with the master user's password; a line end at its end is dropped. Relative to this file."""
     separator: str = Field(default=default_of(SignIn, "separator"), examples=['"*"'])
     """What stands between user and master user in the form `master-name`."""
+    assertion_key_file: str = Field(default="", examples=['"secrets/assertion.key"'])
+    """File with the private key that signs the tokens of the form `assertion` (`gatepost assertion-key make`)."""
+    token_audience: str = Field(default=default_of(SignIn, "token_audience"), examples=['"imap.contoso.com"'])
+    """The server's name in the `aud` of tokens. In those of the form `assertion` it is the server's `fqdn` by default.
+    With the form `user`, and over HTTP, users' own tokens are passed on where their `aud` holds it; empty: none are."""
     pipelined: bool = Field(default=default_of(SignIn, "pipelined"), examples=["true"])
     """Send the whole sign-in at once instead of step by step. Faster; Dovecot takes it, Exchange does not."""
     http: HttpSignInWord = Field(default=HttpSignIn.BASIC, examples=['"header"'])
-    """HTTP: `basic` passes the user's Basic credentials on; `header` names the user in a header the server trusts, and
-    needs TLS or a loopback address."""
+    """HTTP: `basic` passes the user's Basic credentials on, or the user's own token where `token_audience` is in it;
+    `master` signs in by Basic as `user*master` with the master user's password; `header` names the user in a header
+    that the server trusts, and needs TLS or a loopback address."""
     http_header: str = Field(default=default_of(SignIn, "http_header"), examples=['"X-Auth-User"'])
     """The header's name for `http = "header"`."""
     send_epoch: bool = Field(default=default_of(SignIn, "send_epoch"), examples=["true"])

@@ -9,6 +9,7 @@ from typing import Protocol as Port
 
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
+from gatepost.wire.events import TokenHelp
 
 BY_DIRECTORY = "{DIRECTORY}"
 """What `User.password_hash` begins with where the directory judges. What follows changes with the password; nothing
@@ -156,14 +157,6 @@ class JudgedToken:
     audiences: tuple[str, ...] = ()
     lacks: str = ""
     """Scopes that the protocol needs and the token has not."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenHelp:
-    """Where clients get a token from: what RFC 7628 section 3.2.2 has a server tell of that."""
-
-    scope: str = ""
-    openid_configuration: str = ""
 
 
 class TokenVerifier(Port):

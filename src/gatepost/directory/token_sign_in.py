@@ -22,7 +22,6 @@ from gatepost.directory.port import (
     DirectoryUnavailable,
     JudgedToken,
     SignInResult,
-    TokenHelp,
     TokenVerifier,
     TokenVerifierUnavailable,
     User,
@@ -32,6 +31,7 @@ from gatepost.directory.remembered import DIGEST_BYTES, Remembered
 from gatepost.directory.signed_in import WRONG, SignedInUsers, not_allowed
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
+from gatepost.wire.events import TokenHelp
 
 TOKEN_SECONDS = 10.0
 """Longest wait for the token verifier."""

@@ -12,6 +12,8 @@ class AuthenticationMethod(StrEnum):
     BASIC = "basic"
     INTEGRATED = "integrated"
     FORMS = "forms"
+    OAUTH = "oauth"
+    """Bearer tokens (RFC 6750)."""
 
 
 class PathClass(StrEnum):

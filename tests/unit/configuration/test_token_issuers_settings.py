@@ -45,7 +45,7 @@ def test_issuers() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("audiences", 'algorithms = ["HS256", "ES256"]\naudiences', 'front end: signature algorithm "HS256" does not exist'),
+        ("audiences", 'algorithms = ["HS256", "ES256"]\naudiences', 'signature algorithm "HS256" does not exist'),
         ("audiences", "algorithms = []\naudiences", "front end: no signature algorithm"),
         ("audiences", 'algorithms = ["RS256"]\naudiences', "the token key jwt.pem: fits none of the algorithms"),
         ('["mail"]', "[]", "front end: no audience"),

@@ -18,7 +18,6 @@ from gatepost.directory import passwords, sign_in, signed_in
 from gatepost.directory.port import (
     DirectoryUnavailable,
     JudgedToken,
-    TokenHelp,
     TokenVerifierUnavailable,
     User,
     Verdict,
@@ -27,6 +26,7 @@ from gatepost.directory.remembered import Remembered, make_memory
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Mailbox
+from gatepost.wire.events import TokenHelp
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 ANNA = User("anna@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"))

@@ -124,8 +124,9 @@ def world(issuer: Issuer) -> World:
 async def settled(world: World) -> None:
     """Until a fetch behind is over."""
     one = next(iter(world.tokens._judges.values()))
-    while one.keys is not None and one.keys._running is not None:
-        await asyncio.sleep(0)
+    running = one.keys._running if one.keys is not None else None
+    if running is not None:
+        await running
 
 
 # --- keys

@@ -19,6 +19,7 @@ class Asked:
         "by_cookie",
         "by_password",
         "by_ticket",
+        "by_token",
         "kind",
         "ours",
         "page",
@@ -44,6 +45,8 @@ class Asked:
         """Whether Basic credentials count: a directory with the page may be for those alone who use it."""
         self.by_ticket = door.takes_ticket(route)
         """Whether a Kerberos ticket counts (HTTP Negotiate)."""
+        self.by_token = door.takes_token(route)
+        """Whether a bearer token counts."""
         self.ours = well_known.concerns(route) or door.forms.concerns(route) or health_page.concerns(route)
         """Whether it may be one of the pages that need nobody signed in."""
         self.verbatim = route == well_known.JMAP and door.jmap_path is not None

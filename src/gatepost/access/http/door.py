@@ -134,10 +134,15 @@ class HttpDoor(RequestLog):
 
     def takes_ticket(self, route: str) -> bool:
         """Whether the directory of a decoded path has Integrated authentication, and tickets can be judged."""
-        if not self.sign_in.accepts_tickets(Kind.HTTPS):
-            return False
+        return self.sign_in.accepts_tickets(Kind.HTTPS) and self._has(route, AuthenticationMethod.INTEGRATED)
+
+    def takes_token(self, route: str) -> bool:
+        """Whether the directory of a decoded path has OAuth, and tokens can be judged."""
+        return self.sign_in.accepts_tokens and self._has(route, AuthenticationMethod.OAUTH)
+
+    def _has(self, route: str, method: AuthenticationMethod) -> bool:
         directory = self.forms.own_directory(route)
-        return directory is not None and AuthenticationMethod.INTEGRATED in directory.authentication
+        return directory is not None and method in directory.authentication
 
     def _configure(self, configuration: Configuration, client_context: ClientContext) -> None:
         front_end, organization, server = configuration.front_end, configuration.organization, configuration.server

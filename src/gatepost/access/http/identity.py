@@ -12,6 +12,8 @@ class Way(Enum):
     """How the user was recognised; the word of log lines."""
 
     BASIC = "basic"
+    BEARER = "bearer"
+    """By a token (RFC 6750)."""
     NEGOTIATE = "negotiate"
     """By a Kerberos ticket (RFC 4559)."""
     FORMS = "forms"
@@ -30,6 +32,10 @@ class Identity:
     user: User
     way: Way
     password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """The user's own, where they came with one."""
+    audiences: tuple[str, ...] = ()
+    """Whom it is meant for."""
     via: tuple[str, ...] = ()
     """Front ends that the request has passed already."""
     line: bytes = field(default=b"", repr=False)

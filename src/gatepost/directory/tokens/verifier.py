@@ -19,7 +19,7 @@ from typing import Any
 import jwt
 import structlog
 
-from gatepost.directory.port import JudgedToken, TokenHelp, TokenVerifierUnavailable
+from gatepost.directory.port import JudgedToken, TokenVerifierUnavailable
 from gatepost.directory.settings import TokenIssuer, TokenMethod
 from gatepost.directory.tokens.claims import LEEWAY_SECONDS, audiences, bad, judge, moment
 from gatepost.directory.tokens.introspection import Introspection
@@ -27,6 +27,7 @@ from gatepost.directory.tokens.issuer_client import IssuerClient, metadata_url
 from gatepost.directory.tokens.issuer_keys import IssuerKeys
 from gatepost.directory.tokens.key_set import KeySet
 from gatepost.organization.model import Protocol
+from gatepost.wire.events import TokenHelp
 
 MAX_TOKEN_CHARACTERS = 16384
 """Bearer tokens pass 12 kB (field case 53); a longer one is not looked at."""
