@@ -160,13 +160,12 @@ class MailClientLeg(RelayedLeg):
         self.phase = Phase.CHECKING
         door = self.door
         self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
-        if not credentials.token:
-            result = door.sign_in.password_now(
-                credentials.authentication_id, credentials.password, door.protocol, self._address[0]
-            )
-            if result is not None:
-                self._judged(result, credentials)
-                return
+        now = door.sign_in.token_now if credentials.token else door.sign_in.password_now
+        secret = credentials.token or credentials.password
+        result = now(credentials.authentication_id, secret, door.protocol, self._address[0])
+        if result is not None:
+            self._judged(result, credentials)
+            return
         self._task = tasks.start(self._check_later(credentials), f"{self.session} sign-in")
 
     async def _check_later(self, credentials: Credentials) -> None:
@@ -233,12 +232,15 @@ class MailClientLeg(RelayedLeg):
             if result.app_password:
                 # The mailbox server does not know it.
                 self.app_password, credentials = result.app_password, replace(credentials, password="")
+            if credentials.token:
+                credentials = replace(credentials, audiences=result.audiences)
             self.phase = Phase.CONNECTING
             self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
             self._refuse(Refusal.WRONG_CREDENTIALS, result.reason or "wrong credentials")
         elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
-            self._refuse(Refusal.PROTOCOL_NOT_ALLOWED, result.reason or "protocol not allowed")
+            refusal = Refusal.INSUFFICIENT_SCOPE if result.lacks else Refusal.PROTOCOL_NOT_ALLOWED
+            self._refuse(refusal, result.reason or "protocol not allowed")
         else:
             refusal = Refusal.BUSY if result.verdict is Verdict.BUSY else Refusal.UNAVAILABLE
             self._refuse(refusal, result.reason or result.verdict.value)

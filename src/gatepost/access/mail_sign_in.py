@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Endpoint, Role, Server, SignInForm, TlsMode, Version
+from gatepost.peers.login_token import login_token
 from gatepost.wire.events import BackSignIn, ClientFacts, Credentials
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_front import Pop3Front
@@ -38,12 +39,22 @@ def with_epoch(facts: ClientFacts, server: Server, database: str, epoch: int) ->
 
 
 def lacks_password(server: Server, endpoint: Endpoint, credentials: Credentials) -> bool:
-    """Whether `server` wants the user's own password, which is not known of who came by a ticket or an app password."""
+    """Whether `server` wants the user's own password, which nobody knows of who came by a ticket, a token and the like.
+
+    A token that is meant for the server will do.
+    """
     return (
-        not (credentials.password or credentials.token)
+        not credentials.password
+        and not takes_token(server, credentials)
         and server.sign_in.form is SignInForm.USER
         and endpoint.client_address is not ClientAddress.XCLIENT_LOGIN
     )
+
+
+def takes_token(server: Server, credentials: Credentials) -> bool:
+    """Whether the user's own token may be shown to `server`: only where it was issued for it (RFC 6750 section 5.2)."""
+    audience = server.sign_in.token_audience
+    return bool(credentials.token and audience) and audience in credentials.audiences
 
 
 def back_sign_in(
@@ -54,7 +65,7 @@ def back_sign_in(
     facts: ClientFacts | None,
     front: MailFront | Introduction,
 ) -> BackSignIn:
-    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's."""
+    """How to sign `user` in at `server`: as configured, with the user's own credentials, a master user's or ours."""
     how = server.sign_in
     told = facts if endpoint.client_address in _TOLD else None
     left = front.ttl - 1 if is_front_end(server) else None
@@ -65,7 +76,9 @@ def back_sign_in(
         name, password = f"{login}{how.separator}{how.master_user}", how.master_password
     elif how.form is SignInForm.MASTER_AUTHZID:
         mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
-    elif credentials.token:
+    elif how.form is SignInForm.ASSERTION:
+        mechanism, password, token = "OAUTHBEARER", "", login_token(server, login)
+    elif takes_token(server, credentials):
         mechanism, password, token = credentials.mechanism, "", credentials.token
     return BackSignIn(
         mechanism=mechanism,

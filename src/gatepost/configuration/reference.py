@@ -30,6 +30,7 @@ from gatepost.configuration import (
     schema,
     scram,
     settings,
+    token_schema,
     transport_schema,
     transport_words,
 )
@@ -116,7 +117,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.limits]", schema.LimitsTable),
     ("[front_end.forms]", schema.FormsTable),
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
-    ("[front_end.token_verifier]", schema.TokenVerifierTable),
+    ("[[front_end.token_issuers]]", token_schema.TokenIssuerTable),
     ("[front_end.kerberos]", kerberos_schema.KerberosTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
     ("[[front_end.directories]]", directory_schema.DirectoryTable),
@@ -175,6 +176,7 @@ def reference() -> str:
         | _texts(directory_schema)
         | _texts(hub_schema)
         | _texts(kerberos_schema)
+        | _texts(token_schema)
         | _texts(policy_schema)
         | _texts(scram)
         | _texts(client_certificates)

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 from collections.abc import Callable
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
@@ -20,6 +21,13 @@ from gatepost.directory.several import DirectoriesInOrder, Part
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 
+if TYPE_CHECKING:
+    from gatepost.directory.tokens.verifier import Tokens
+
+_HTTP_CLIENT = (
+    "anyio._backends._asyncio", "httpcore2._async.http11", "httpcore2._backends.anyio", "truststore", "encodings.idna",
+)  # fmt: skip
+"""What the HTTP client loads with its first connection."""
 _HASHES = ("gatepost.directory.schemes", "passlib.handlers.ldap_digests", "passlib.handlers.sha2_crypt")
 
 
@@ -69,8 +77,25 @@ def renew_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:
     sign_in.kerberos = kerberos
 
 
+def open_tokens(front_end: FrontEnd, default_domain: str) -> Tokens | None:
+    """What judges bearer tokens, where the configuration says so. Belongs to the running loop.
+
+    Raises ValueError when the key of an issuer cannot be used.
+    """
+    if not front_end.token_issuers:
+        return None
+    from gatepost.directory.tokens.verifier import Tokens  # its libraries are large; most front ends take no tokens
+
+    tokens = Tokens(front_end.token_issuers, default_domain)
+    tokens.start()
+    return tokens
+
+
 def load_directories(front_end: FrontEnd) -> None:
-    """Load all that the engines and Kerberos need, for who may not be able to read this program's files later."""
+    """Load all that engines, Kerberos and tokens need, for who may not be able to read this program's files later."""
+    if front_end.token_issuers:
+        for module in ("gatepost.directory.tokens.verifier", *_HTTP_CLIENT):
+            importlib.import_module(module)
     if front_end.kerberos is not None:
         importlib.import_module("gatepost.directory.kerberos")
     for settings in front_end.directories:
@@ -150,12 +175,7 @@ def _modules(settings: DirectorySettings) -> tuple[str, ...]:
     if settings.http is not None:
         return (
             "gatepost.directory.http_look_up",
-            # What the HTTP client loads with its first connection.
-            "anyio._backends._asyncio",
-            "httpcore2._async.http11",
-            "httpcore2._backends.anyio",
-            "truststore",
-            "encodings.idna",
+            *_HTTP_CLIENT,
             *_HASHES,
         )
     return ()

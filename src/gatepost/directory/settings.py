@@ -169,3 +169,55 @@ class CertificateSettings:
     def asks(self, protocol: Protocol) -> bool:
         """Whether clients of this protocol are asked for one."""
         return protocol in self.optional or protocol in self.required
+
+
+class TokenMethod(Enum):
+    """Who judges an issuer's tokens."""
+
+    KEYS = "keys"
+    """We, by the issuer's public keys (RFC 7519)."""
+    INTROSPECTION = "introspection"
+    """The issuer itself, asked about each token (RFC 7662)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    """Whose bearer tokens are taken, and what must be in them.
+
+    `key` is PEM; with neither `key` nor `jwks_uri` the issuer's metadata say where its keys are (OpenID Connect
+    Discovery 1.0, RFC 8414), and likewise for `introspection_uri`.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...] = ()
+    """One of them must be in `aud`."""
+    method: TokenMethod = TokenMethod.KEYS
+    key: bytes = field(default=b"", repr=False)
+    jwks_uri: str = ""
+    introspection_uri: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    ca: bytes = b""
+    """PEM certificates that sign the issuer's; empty: the system's."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    user_claim: str = "email"
+    domains: tuple[str, ...] = ()
+    """Whose users it may speak for, in lower case; empty: everybody's."""
+    token_types: tuple[str, ...] = ("at+jwt", "JWT")
+    """What `typ` may be, without regard to case; a token without one counts as `JWT`."""
+    scopes: tuple[str, ...] = ()
+    """What a token must hold for every protocol."""
+    protocol_scopes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Protocol by its word, and what a token must hold for it besides."""
+    keys_seconds: float = 300.0
+    """For so long the issuer's keys are taken as they were fetched."""
+    outage_seconds: float = 86400.0
+    """While they cannot be fetched they are taken as they were last, for so long after that."""
+    introspection_seconds: float = 60.0
+    """For so long an answer about a token that is active is taken from memory, never beyond its `exp`."""
+    seconds: float = 5.0
+    """The longest for a question to the issuer."""
+
+    def needed(self, protocol: str) -> tuple[str, ...]:
+        """The scopes for a protocol, given by its word."""
+        return (*self.scopes, *dict(self.protocol_scopes).get(protocol, ()))

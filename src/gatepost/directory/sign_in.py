@@ -2,7 +2,7 @@
 
     password_now ── app passwords; name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
     password ── directory ── bounded, fair queue ── argon2 in threads ──► answer, remembered if right
-    token ── verifier ── directory ──► answer
+    token ── verifier ── directory ──► answer (`directory.token_sign_in`)
     user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
@@ -27,7 +27,6 @@ from hashlib import blake2b
 import structlog
 
 from gatepost.directory import passwords
-from gatepost.directory.certificate_sign_in import CertificateSignIn
 from gatepost.directory.check_queue import CheckQueue, QueueFull
 from gatepost.directory.kerberos_port import KerberosAcceptor
 from gatepost.directory.policy.policy import SignInPolicy
@@ -37,12 +36,12 @@ from gatepost.directory.port import (
     DirectoryUnavailable,
     SignInResult,
     TokenVerifier,
-    TokenVerifierUnavailable,
     User,
     Verdict,
 )
 from gatepost.directory.remembered import DIGEST_BYTES, Remembered
 from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, not_allowed
+from gatepost.directory.token_sign_in import TokenSignIn
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
@@ -64,9 +63,6 @@ UNTOLD_SECONDS = 300.0
 
 CHECK_SECONDS = 30.0
 """Longest wait for one password check; in a full queue each takes its turn within seconds."""
-
-TOKEN_SECONDS = 10.0
-"""Longest wait for the token verifier."""
 
 MAX_ROUNDS = 4
 """How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
@@ -95,7 +91,7 @@ class _Known:
     since: float
 
 
-class SignInService(CertificateSignIn):
+class SignInService(TokenSignIn):
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
@@ -121,28 +117,30 @@ class SignInService(CertificateSignIn):
         known_seconds: float = KNOWN_SECONDS,
         policy: SignInPolicy | None = None,
     ) -> None:
-        super().__init__(directory, default_domain, clock, policy or SignInPolicy(PolicySettings(penalty=None)))
-        self._verifier = token_verifier
+        super().__init__(
+            directory,
+            default_domain,
+            clock,
+            policy or SignInPolicy(PolicySettings(penalty=None)),
+            CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address),
+            remembered or Remembered(),
+            token_verifier,
+            min(KNOWN_SECONDS, known_seconds),
+        )
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
-        self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
-        self._remembered = remembered or Remembered()
         self._names: dict[str, _Known] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
-        self._known_seconds = min(KNOWN_SECONDS, known_seconds)
         self._log = structlog.get_logger("gatepost")
         self.kerberos: KerberosAcceptor | None = None
         """Judges tickets; None: they are not accepted. Whoever puts another in its place closes this one."""
-
-    @property
-    def accepts_tokens(self) -> bool:
-        """Whether bearer tokens can be judged here."""
-        return self._verifier is not None
 
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
         self._queue.close()
         if self.kerberos is not None:
             self.kerberos.close()
+        if self._verifier is not None:
+            self._verifier.close()
 
     def accepts_tickets(self, protocol: Protocol) -> bool:
         """Whether Kerberos can be offered for this protocol."""
@@ -233,15 +231,6 @@ class SignInService(CertificateSignIn):
                 return self._judge_by_memory(name, tries[0], way, away)
         return SignInResult(Verdict.UNAVAILABLE, reason="the user keeps changing")
 
-    async def token(self, name: str, token: str, protocol: Protocol, client: str = "") -> SignInResult:
-        """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for.
-
-        A wrong one is not charged: nobody guesses tokens, and clients show expired ones.
-        """
-        result = await self._token(name, token, protocol, client)
-        self.policy.decided("(a token's)", protocol, client, result)
-        return result
-
     async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """The user of a Kerberos ticket, by the rules for users, protocols and networks as well. Never raises."""
         result = await super().user_of_ticket(name, protocol, client)
@@ -250,30 +239,6 @@ class SignInService(CertificateSignIn):
             result = not_allowed(user)
         self.policy.decided("(a ticket's)", protocol, client, result)
         return result
-
-    async def _token(self, name: str, token: str, protocol: Protocol, client: str) -> SignInResult:
-        if self._verifier is None:
-            return SignInResult(WRONG, reason="tokens are not accepted")
-        try:
-            async with asyncio.timeout(TOKEN_SECONDS):
-                owner = await self._verifier.verify("", token)
-            if owner is None:
-                return SignInResult(WRONG, reason="the token is not valid")
-            user = await self._directory.ask(owner)
-            claimed = await self._directory.ask(canonical_login_name(name, self._default_domain)) if name else user
-        except BadLoginName as error:
-            return SignInResult(WRONG, reason=f"no possible name: {error}")
-        except TimeoutError:
-            return SignInResult(Verdict.UNAVAILABLE, reason="the token verifier did not answer")
-        except (DirectoryUnavailable, TokenVerifierUnavailable) as fault:
-            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
-        if user is None or claimed is None or claimed.name != user.name:
-            return SignInResult(WRONG, reason="the token speaks for another user or none")
-        if user.disabled:
-            return SignInResult(WRONG, reason="disabled")
-        if not self.policy.allows(user, protocol, client):
-            return not_allowed(user)
-        return SignInResult(Verdict.SIGNED_IN, user)
 
     async def _judge(self, user: User | None, canonical: str, tries: tuple[bytes, ...], way: _Way) -> SignInResult:
         """The judgement if `user` is who has this name now."""

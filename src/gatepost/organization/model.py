@@ -96,13 +96,17 @@ class SignInForm(StrEnum):
     """`LOGIN user*master password`: a master user, both names in one, with the server's separator."""
     MASTER_AUTHZID = "master-authzid"
     """SASL PLAIN with the user as authorization identity and the master user's credentials (RFC 4616)."""
+    ASSERTION = "assertion"
+    """SASL OAUTHBEARER with a short-lived token of our own that names the user (RFC 7628)."""
 
 
 class HttpSignIn(StrEnum):
     """How an HTTP server learns who the user is."""
 
     BASIC = "basic"
-    """The user's own Basic credentials are passed on."""
+    """The user's own Basic credentials are passed on, or their own token where it is meant for the server."""
+    MASTER = "master"
+    """Basic credentials of the master user, as in the form `master-name`."""
     HEADER = "header"
     """A trusted header names the user; only over verified TLS."""
 
@@ -169,6 +173,10 @@ class SignIn:
     http_header: str = "X-Remote-User"
     send_epoch: bool = False
     """Tell the server the database and its epoch (SPEC A3)."""
+    assertion_key: bytes = field(default=b"", repr=False)
+    """The private key, PEM, of the form `assertion`."""
+    token_audience: str = ""
+    """What tokens for this server have in `aud`. Empty: ours have its full name, users' own are not passed on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ class AuthenticationMethod(StrEnum):
     FORMS = "forms"
     CERTIFICATE = "certificate"
     """Clients' certificates (`[front_end.client_certificates]`)."""
+    OAUTH = "oauth"
+    """Bearer tokens (RFC 6750)."""
 
 
 class PathClass(StrEnum):

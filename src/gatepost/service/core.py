@@ -18,7 +18,14 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_app_passwords, open_directory, open_kerberos, renew_kerberos, use_other_ways
+from gatepost.directory.open import (
+    open_app_passwords,
+    open_directory,
+    open_kerberos,
+    open_tokens,
+    renew_kerberos,
+    use_other_ways,
+)
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.remembered import Remembered
 from gatepost.directory.sign_in import SignInService
@@ -88,11 +95,6 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     registry = watch_registry(front_end, loop)
     registry.start()
     await registry.first_view(FIRST_VIEW_SECONDS)
-    verifier = None
-    if front_end.token is not None:
-        from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
-
-        verifier = JwtVerifier(front_end.token, domain)
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     remembered = Remembered.inherited(os.environ)
@@ -102,7 +104,7 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         domain,
         waiting_limit=front_end.limits.password_checks,
         per_address=front_end.limits.password_checks_per_address,
-        token_verifier=verifier,
+        token_verifier=open_tokens(front_end, domain),
         remembered=remembered,
         policy=policy,
         known_seconds=directory.known_seconds,

@@ -392,7 +392,7 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
             front.directories,
             front.registry,
             front.etcd,
-            front.token,
+            front.token_issuers,
             c.organization.default_domain,
             checks,
         )

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_app_passwords
+from gatepost.directory.open import open_app_passwords, open_tokens
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.port import OwnedDirectory
 from gatepost.directory.sign_in import SignInService
@@ -27,6 +27,7 @@ class HubSignIn(SignInService):
             waiting_limit=front_end.limits.password_checks,
             per_address=front_end.limits.password_checks_per_address,
             known_seconds=directory.known_seconds,
+            token_verifier=open_tokens(front_end, configuration.organization.default_domain),
             policy=open_policy(front_end.policy, ledger, secrets.token_bytes(32)),
         )
         self.app_passwords = open_app_passwords(front_end, loop)

@@ -37,6 +37,19 @@ class Credentials:
     authorization_id: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    audiences: tuple[str, ...] = ()
+    """Whom the token is meant for, once it was found good."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHelp:
+    """Where clients get a token from: what a server tells of that when it refuses one (RFC 7628 section 3.2.2)."""
+
+    scope: str = ""
+    openid_configuration: str = ""
+
+
+NO_HELP = TokenHelp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class Refusal(Enum):
     BUSY = "busy"
     """The credentials were not judged: too many checks wait. Told like `UNAVAILABLE`, and counted as an attempt."""
     PROTOCOL_NOT_ALLOWED = "protocol not allowed"
+    INSUFFICIENT_SCOPE = "insufficient scope"
+    """A token of the right user that is not for this protocol; another one may be (RFC 7628 section 3.2.2)."""
     OTHER_SERVER = "other server"
     """This user must use another server, which the text names (SPEC C9)."""
     IN_USE = "in use"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from gatepost.wire import sasl
-from gatepost.wire.events import Credentials, GssToken
+from gatepost.wire.events import Credentials, GssToken, Refusal, TokenHelp
 
 BEARER = (b"XOAUTH2", b"OAUTHBEARER")
 PASSWORD = (b"PLAIN", b"LOGIN")
@@ -52,9 +52,8 @@ class SaslExchange:
             return _ASK_PASSWORD
         return Credentials("LOGIN", self._user, password=sasl.text(message))
 
-    @property
-    def error_challenge(self) -> bytes | None:
-        """The challenge, in base64, that tells of wrong credentials before the tagged NO; None where there is none."""
+    def error_challenge(self, refusal: Refusal, told: TokenHelp) -> bytes | None:
+        """The challenge, in base64, that tells of a refused token before the refusal; None where there is none."""
         if self._mechanism not in BEARER:
             return None
-        return base64.b64encode(sasl.bearer_error(self._mechanism.decode()))
+        return base64.b64encode(sasl.bearer_error(self._mechanism.decode(), refusal, told))

@@ -17,7 +17,18 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from gatepost.wire import sasl
-from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import (
+    FIRST_TTL,
+    NO_HELP,
+    Close,
+    Credentials,
+    FrontEvent,
+    Refusal,
+    Send,
+    SignIn,
+    StartTls,
+    TokenHelp,
+)
 from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
 from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
@@ -34,6 +45,7 @@ _CODES = {
     Refusal.UNAVAILABLE: (b"[SYS/TEMP]", "Your mailbox cannot be reached now, please try again later."),
     Refusal.BUSY: (b"[SYS/TEMP]", "Too many sign-ins now, please try again later."),
     Refusal.PROTOCOL_NOT_ALLOWED: (b"[SYS/PERM]", "POP3 is not enabled for this account."),
+    Refusal.INSUFFICIENT_SCOPE: (b"[AUTH]", "This token is not for POP3."),
     Refusal.OTHER_SERVER: (b"[SYS/PERM]", "Please use another server."),
     Refusal.IN_USE: (b"[IN-USE]", "Your mailbox is in use by another session."),
     Refusal.LIMIT: (b"[SYS/TEMP]", "Too many sessions, please try again later."),
@@ -68,6 +80,7 @@ class Pop3Front:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        token_help: TokenHelp = NO_HELP,
         kerberos: bool = False,
         banner: bytes = b"Gatepost ready",
         bad_commands: int,
@@ -85,6 +98,7 @@ class Pop3Front:
         self.exchanges: tuple[bytes, ...] = ()
         """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._banner = banner
+        self._token_help = token_help
         self._bad_commands = bad_commands
         self._sign_in_attempts = sign_in_attempts
         self._utf8_offered = utf8
@@ -145,7 +159,7 @@ class Pop3Front:
         if refusal is Refusal.BUSY:
             self._refused += 1
             events = self._counted(answer)
-        elif refusal is not Refusal.WRONG_CREDENTIALS:
+        elif refusal not in sasl.TOKEN_REFUSED:
             self._state = FrontState.COMMAND
             events = [Send(answer)]
         else:
@@ -154,7 +168,8 @@ class Pop3Front:
                 # The error is told in a challenge; the client answers it before it gets its refusal (RFC 7628, 3.2.3).
                 self._state = FrontState.BEARER_ERROR
                 self._answer_after_error = answer
-                events = [Send(b"+ " + base64.b64encode(sasl.bearer_error(self._mechanism)) + CRLF)]
+                error = sasl.bearer_error(self._mechanism, refusal, self._token_help)
+                events = [Send(b"+ " + base64.b64encode(error) + CRLF)]
             else:
                 events = self._counted(answer)
         return events + self._advance()

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 
-from gatepost.wire.events import Credentials, GssToken
+from gatepost.wire.events import NO_HELP, Credentials, GssToken, Refusal, TokenHelp
 
 MAX_INITIAL_RESPONSE = 20480
 """Base64 characters of one response: tokens of 12288 bytes and what is around them must fit (field case 53)."""
@@ -26,6 +26,8 @@ LED_ELSEWHERE = frozenset({b"GSSAPI", *SCRAM, EXTERNAL})
 
 MAX_LED_RESPONSE = 4096
 """Base64 characters of a response of theirs, but for GSSAPI's."""
+TOKEN_REFUSED = frozenset({Refusal.WRONG_CREDENTIALS, Refusal.INSUFFICIENT_SCOPE})
+"""Refusals that are told in a challenge first where a token was shown (RFC 7628 section 3.2.2)."""
 
 
 class BadSaslMessage(ValueError):
@@ -116,10 +118,15 @@ def bearer_message(mechanism: str, user: str, token: str) -> bytes:
     return f"n,a={name},\x01auth=Bearer {token}\x01\x01".encode()
 
 
-def bearer_error(mechanism: str) -> bytes:
-    """The challenge that tells a client its token was refused (RFC 7628 section 3.2.2), not yet in base64."""
-    status = "400" if mechanism == "XOAUTH2" else "invalid_token"
-    return json.dumps({"status": status, "schemes": "bearer", "scope": ""}).encode()
+def bearer_error(mechanism: str, refusal: Refusal = Refusal.WRONG_CREDENTIALS, told: TokenHelp = NO_HELP) -> bytes:
+    """The challenge that tells a client why its token was refused (RFC 7628 section 3.2.2), not yet in base64."""
+    status = "insufficient_scope" if refusal is Refusal.INSUFFICIENT_SCOPE else "invalid_token"
+    if mechanism == "XOAUTH2":  # its clients know numbers
+        status = "403" if refusal is Refusal.INSUFFICIENT_SCOPE else "400"
+    found = {"status": status, "schemes": "bearer", "scope": told.scope}
+    if told.openid_configuration:
+        found["openid-configuration"] = told.openid_configuration
+    return json.dumps(found).encode()
 
 
 def _key_values(parts: list[bytes]) -> dict[bytes, bytes]:

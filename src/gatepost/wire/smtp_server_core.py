@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from gatepost.organization.transport import ReceiveConnector
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Close, Send
+from gatepost.wire.events import Close, Send, TokenHelp
 from gatepost.wire.shadow_words import ShadowOffer
 from gatepost.wire.smtp_server_content import Content
 from gatepost.wire.smtp_server_events import ClientClaim, Judge, ServerEvent, Wait
@@ -43,6 +43,7 @@ class SmtpServerCore:
         sign_in: bool = False,
         kerberos: bool = False,
         scram: bool = False,
+        tokens: TokenHelp | None = None,
         xclient: bool = False,
         server: str = "",
         partner: bool = False,
@@ -56,6 +57,7 @@ class SmtpServerCore:
         self._can_sign_in = sign_in
         self._kerberos = kerberos
         self._scram = scram
+        self._token_help = tokens
         self._xclient = xclient
         self._shadow = shadow
         self._state = State.GREETING
@@ -125,7 +127,8 @@ class SmtpServerCore:
         """Mechanisms of AUTH, within TLS or without."""
         if not self._can_sign_in:
             return ()
-        return mechanisms(self._connector, tls=tls, kerberos=self._kerberos, scram=self._scram)
+        tokens, kerberos = self._token_help is not None, self._kerberos
+        return mechanisms(self._connector, tls=tls, kerberos=kerberos, tokens=tokens, scram=self._scram)
 
     def _reset(self) -> None:
         self._in_message = self._utf8 = self._chunks_failed = False

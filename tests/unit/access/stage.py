@@ -41,6 +41,7 @@ from gatepost.organization.model import (
     Version,
 )
 from gatepost.routing.decision import ActiveCopy, Mailbox
+from gatepost.wire.events import TokenHelp
 
 LIMITS = Limits(server_step_seconds=0.3, connect_seconds=1.0, refused_sign_in_delay_seconds=0.0)
 AUTHORITY = trustme.CA()
@@ -52,6 +53,10 @@ class OneUser:
     """A sign-in service that knows alice; `verdict` overrides."""
 
     accepts_tokens = False
+
+    def token_help(self, protocol: Protocol) -> TokenHelp:
+        """Nobody is told of whom to get a token from."""
+        return TokenHelp()
 
     def __init__(self) -> None:
         self.policy = SignInPolicy(PolicySettings(penalty=None))

@@ -35,6 +35,7 @@ from gatepost.organization.model import (
 )
 from gatepost.routing.decision import ActiveCopy, Cause, Decision, Mailbox, Refuse, Serve, Target, find_directory
 from gatepost.routing.directories import path_class
+from gatepost.wire.events import TokenHelp
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 PASSWORD = "open sesame"
@@ -188,6 +189,10 @@ class FakeSignIn:
     """Knows every name with `PASSWORD`; `now` says whether it answers at once."""
 
     accepts_tokens = False
+
+    def token_help(self, protocol: Protocol) -> TokenHelp:
+        """Nobody is told of whom to get a token from."""
+        return TokenHelp()
 
     def __init__(self, databases: dict[str, str]) -> None:
         self.databases = databases

@@ -20,6 +20,7 @@ class Asked:
         "by_cookie",
         "by_password",
         "by_ticket",
+        "by_token",
         "kind",
         "ours",
         "page",
@@ -47,6 +48,8 @@ class Asked:
         """Whether a Kerberos ticket counts (HTTP Negotiate)."""
         self.by_certificate = door.takes_certificate(route)
         """Whether the certificate that a client showed to TLS counts."""
+        self.by_token = door.takes_token(route)
+        """Whether a bearer token counts."""
         self.ours = well_known.concerns(route) or door.forms.concerns(route) or health_page.concerns(route)
         """Whether it may be one of the pages that need nobody signed in."""
         self.verbatim = route == well_known.JMAP and door.jmap_path is not None

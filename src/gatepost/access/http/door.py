@@ -140,6 +140,10 @@ class HttpDoor(RequestLog):
         """Whether the directory of a decoded path takes clients' certificates, and clients are asked for them."""
         return self.sign_in.accepts_certificates(Kind.HTTPS) and self._has(route, AuthenticationMethod.CERTIFICATE)
 
+    def takes_token(self, route: str) -> bool:
+        """Whether the directory of a decoded path has OAuth, and tokens can be judged."""
+        return self.sign_in.accepts_tokens and self._has(route, AuthenticationMethod.OAUTH)
+
     def _has(self, route: str, method: AuthenticationMethod) -> bool:
         directory = self.forms.own_directory(route)
         return directory is not None and method in directory.authentication

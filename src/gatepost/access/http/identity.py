@@ -14,6 +14,8 @@ class Way(Enum):
     BASIC = "basic"
     BY_APP = "app password"
     """By Basic credentials with an app password, which no server knows."""
+    BEARER = "bearer"
+    """By a token (RFC 6750)."""
     NEGOTIATE = "negotiate"
     """By a Kerberos ticket (RFC 4559)."""
     CERTIFICATE = "certificate"
@@ -34,6 +36,10 @@ class Identity:
     user: User
     way: Way
     password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """The user's own, where they came with one."""
+    audiences: tuple[str, ...] = ()
+    """Whom it is meant for."""
     via: tuple[str, ...] = ()
     """Front ends that the request has passed already."""
     line: bytes = field(default=b"", repr=False)

@@ -10,7 +10,6 @@ import binascii
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http.answers import challenge
 from gatepost.access.http.exchange import Exchange
 from gatepost.access.http.identity import Way
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
@@ -40,12 +39,6 @@ def read_negotiate(value: bytes | None) -> bytes | None:
 def is_ntlm(value: bytes | None) -> bool:
     """Whether the client tries NTLM, which nobody offered."""
     return value is not None and value[: len(_OTHER)].lower() == _OTHER
-
-
-def challenges(realm: str, asked: Asked | None) -> bytes:
-    """The fields that ask for credentials: by a ticket where that can be, else by Basic."""
-    basic = challenge(realm)
-    return OFFER + basic if asked is not None and asked.by_ticket else basic
 
 
 def begin(leg: HttpClientLeg, asked: Asked, token: bytes) -> None:

@@ -135,20 +135,24 @@ class ReceiveConnection(ReceiveLeg):
         sign_in = self._service.sign_in
         self.phase = Phase.PARKED
         name, password = credentials.authentication_id, credentials.password
+        token = credentials.token
         if sign_in is None:  # taken away since the session began
             self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"), name)
             return
-        known = sign_in.password_now(name, password, Protocol.SUBMISSION, self._address)
+        now = sign_in.token_now if token else sign_in.password_now
+        known = now(name, token or password, Protocol.SUBMISSION, self._address)
         if known is not None:
             self._judged(known, name)
         else:
-            tasks.start(self._check_slowly(name, password), "sign-in")
+            tasks.start(self._check_slowly(name, password, token), "sign-in")
 
-    async def _check_slowly(self, name: str, password: str) -> None:
+    async def _check_slowly(self, name: str, password: str, token: str) -> None:
         sign_in = self._service.sign_in
-        result = SignInResult(Verdict.UNAVAILABLE, reason="the password could not be checked")
+        result = SignInResult(Verdict.UNAVAILABLE, reason="the credentials could not be checked")
         try:
-            if sign_in is not None:
+            if sign_in is not None and token:
+                result = await sign_in.token(name, token, Protocol.SUBMISSION, self._address)
+            elif sign_in is not None:
                 result = await sign_in.password(name, password, Protocol.SUBMISSION, self._address)
         finally:
             self._judged(result, name)
@@ -205,7 +209,8 @@ class ReceiveConnection(ReceiveLeg):
             user=user.name if user is not None else self._shown(name),
             reason=result.reason,
         )
-        self._answer(session.refuse(_REFUSALS.get(result.verdict, Refusal.WRONG_CREDENTIALS)))
+        refusal = _REFUSALS.get(result.verdict, Refusal.WRONG_CREDENTIALS)
+        self._answer(session.refuse(Refusal.INSUFFICIENT_SCOPE if result.lacks else refusal))
 
     def _shown(self, name: str) -> str:
         """A name that was typed, for the log: who has it, else itself where it is an address. What is neither may be
