@@ -80,6 +80,7 @@ def make_app(issuer: str) -> Any:
     from authlib.oauth2.rfc7662 import IntrospectionEndpoint
     from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
     from flask import Flask, Response, jsonify, request
+    from joserfc import jwt
     from joserfc.jwk import ECKey
 
     app = Flask("openid")
@@ -130,7 +131,10 @@ def make_app(issuer: str) -> Any:
 
         def access_token_generator(self, client: Any, grant_type: Any, user: Any, scope: Any) -> str:
             if not request.form.get("opaque"):
-                return str(super().access_token_generator(client, grant_type, user, scope))
+                made = str(super().access_token_generator(client, grant_type, user, scope))
+                key = keys[ways["sign"]]
+                header = {"alg": "ES256", "typ": "at+jwt", "kid": ways["sign"]}
+                return str(jwt.encode(header, jwt.decode(made, key).claims, key))
             token = secrets.token_urlsafe(24)
             active[token] = {
                 "active": True, "iss": issuer, "scope": scope, "exp": int(time.time()) + 600, "token_type": "Bearer",

@@ -23,10 +23,11 @@ from submission_stage import new_sink
 from gatepost.cli.assertion_key import command as assertion_key
 from gatepost.lab.clients import imap_visit, pop3_visit
 from gatepost.lab.servers.dovecot import Dovecot, Submission
+from gatepost.lab.servers.gatepost import run_gatepost
 from gatepost.lab.servers.ports import MailPorts, SubmissionPorts
 from gatepost.lab.servers.process import ServerMissing, free_ports
 from gatepost.lab.toml_text import Table
-from gatepost.peers.login_token import LoginSigner
+from gatepost.peers.login_token import LoginSigner, make_key
 from gatepost.wire.sasl import bearer_message
 
 PATIENCE_SECONDS = 40.0
@@ -68,6 +69,12 @@ class Stage:
         self.dovecot = dovecot
         self.folder = folder
 
+    @property
+    def signer(self) -> LoginSigner:
+        """Signs as the front end does now."""
+        path = self.door.organization["servers"]["MBX-01"]["sign_in"]["assertion_key_file"]
+        return LoginSigner(Path(path).read_bytes())
+
 
 @pytest.fixture(scope="module")
 def stage(servers: Servers, scratch: Path, provider: OpenIdProvider) -> Iterator[Stage]:
@@ -96,7 +103,9 @@ def stage(servers: Servers, scratch: Path, provider: OpenIdProvider) -> Iterator
         except ServerMissing as error:
             missing(error)
         for user in ACCOUNTS:
-            dovecot.deliver(user, f"Subject: {user} on OAUTH-01\r\n\r\nThis mailbox is on OAUTH-01.\r\n".encode())
+            dovecot.deliver(
+                user, f"X-Mailbox-Server: OAUTH-01\r\nSubject: {user}\r\n\r\nThis mailbox is on OAUTH-01.\r\n".encode()
+            )
         done = CliRunner().invoke(assertion_key, ["make", str(folder / "one.key")])
         assert done.exit_code == 0, done.output
         done = CliRunner().invoke(assertion_key, ["export", str(folder / "one.key"), str(folder / "keys")])
@@ -326,7 +335,7 @@ def _at_dovecot(stage: Stage, user: str, token: str) -> str:
 
 def test_what_a_server_refuses_of_our_tokens(stage: Stage) -> None:
     """Another server's, one that is over, one for another user, one of a key that it has not."""
-    signer = LoginSigner((stage.folder / "one.key").read_bytes())
+    signer = stage.signer
     now = time.time()
     assert _at_dovecot(stage, "alice", signer.token("alice", SERVER, now)) == "OK"
     for user, token in [
@@ -339,22 +348,20 @@ def test_what_a_server_refuses_of_our_tokens(stage: Stage) -> None:
 
 
 def _stranger() -> LoginSigner:
-    from gatepost.peers.login_token import make_key
-
     return LoginSigner(make_key())
 
 
 def test_the_key_is_changed_without_anybody_noticing(stage: Stage) -> None:
     """Publish the new one, sign with it, withdraw the old one: `docs/oauth.md`."""
     door, folder = stage.door, stage.folder
-    old = LoginSigner((folder / "one.key").read_bytes())
+    old = stage.signer
     for words in (["make", str(folder / "two.key")], ["export", str(folder / "two.key"), str(folder / "keys")]):
         done = CliRunner().invoke(assertion_key, words)
         assert done.exit_code == 0, done.output
     assert f"Also there: {old.kid}" in done.output
     door.organization["servers"]["MBX-01"]["sign_in"]["assertion_key_file"] = str(folder / "two.key")
     door.write()
-    door.command("check", str(door.process.configuration))
+    run_gatepost("check", str(door.process.configuration))
     door.process.signal(signal.SIGHUP)
     (folder / "keys" / "default" / "ES256" / old.kid).unlink()
     visit = lambda: imap_visit(door.addresses["imaps"], door.client_context, "alice@contoso.com", "apw").server  # noqa: E731

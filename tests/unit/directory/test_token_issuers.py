@@ -234,6 +234,7 @@ async def test_without_a_kid_every_key_is_tried(world: World, issuer: Issuer) ->
 async def test_a_kid_does_not_make_another_key_fit(world: World, issuer: Issuer) -> None:
     issuer.keys("one", "two")
     assert not await world.good(token("one", "two"))
+    assert issuer.fetches() == 1, "a known key is not looked for"
 
 
 FAULTS: list[Exception | httpx2.Response] = [
