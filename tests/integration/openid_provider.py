@@ -1,7 +1,7 @@
 """A small OpenID provider of Authlib, as a process: metadata, keys that change, tokens for passwords, introspection.
 
 `POST /control` (JSON) changes its ways: `keys` (names of published keys), `sign` (the one that signs), `fault`
-(`garbage`, `huge`, `slow`, empty). Run as a program it takes address, port, certificate, key, the issuer's URL and a folder.
+(`garbage`, `huge`, `slow`, empty). Run as a program it takes address, port, certificate, key, URL, folder.
 """
 
 from __future__ import annotations

@@ -216,6 +216,13 @@ def _as_it_was(provider: OpenIdProvider) -> Iterator[None]:
     provider.control(keys=["one"], sign="one", fault="")
 
 
+def _well(stage: Stage, provider: OpenIdProvider) -> None:
+    """Until the front end has the provider's usual keys again."""
+    provider.control(keys=["one"], sign="one", fault="")
+    token = provider.token("alice", scope="mail web")
+    _until(lambda: _imap(stage.door, token), lambda said: said == "OK")
+
+
 # --- signing in by tokens
 
 
@@ -282,6 +289,7 @@ def test_the_provider_changes_its_key_while_clients_go_on(stage: Stage, provider
     provider.control(keys=["two"], sign="one")
     withdrawn = provider.token("alice", scope="mail web")
     _until(lambda: _imap(stage.door, withdrawn), lambda said: "AUTHENTICATIONFAILED" in said)
+    _well(stage, provider)
 
 
 @pytest.mark.parametrize("fault", ["garbage", "huge", "slow", "frozen", "killed"])
@@ -317,6 +325,7 @@ def test_a_provider_that_is_not_well_makes_no_token_wrong(stage: Stage, provider
             provider.wait_ready()
     provider.control(fault="", keys=["one", fault])
     _until(lambda: _imap(stage.door, unknown), lambda said: said == "OK")
+    _well(stage, provider)
 
 
 # --- handing on

@@ -126,10 +126,10 @@ class Tokens:
             return bad("the token is of another type")  # made for something else: RFC 8725 section 3.11
         known = await keys.current()
         claims = self._claims(one, known, token, algorithm, kid)
-        if claims is None and not (kid and known.knows(kid)):
-            mark = kid or hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
-            if await keys.look_again(mark):
-                claims = self._claims(one, await keys.current(), token, algorithm, kid)
+        mark = kid or hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+        while claims is None and not (kid and known.knows(kid)) and await keys.look_again(mark):
+            known = await keys.current()
+            claims = self._claims(one, known, token, algorithm, kid)
         if claims is None:
             return bad("no key of the issuer fits the token")
         if isinstance(claims, str):
