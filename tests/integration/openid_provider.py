@@ -1,7 +1,7 @@
 """A small OpenID provider of Authlib, as a process: metadata, keys that change, tokens for passwords, introspection.
 
 `POST /control` (JSON) changes its ways: `keys` (names of published keys), `sign` (the one that signs), `fault`
-(`garbage`, `huge`, `slow`, empty). Run as a program it takes address, port, certificate, key and the issuer's URL.
+(`garbage`, `huge`, `slow`, empty). Run as a program it takes address, port, certificate, key, URL, folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OpenIdProvider(ServerProcess):
         self.port = free_ports(address, 1)[0]
         self.issuer = f"https://{address}:{self.port}"
         files = [str(certificate.certificate), str(certificate.private_key)]
-        argv = [sys.executable, __file__, address, str(self.port), *files, self.issuer]
+        argv = [sys.executable, __file__, address, str(self.port), *files, self.issuer, str(directory)]
         super().__init__("openid", argv, directory, [(address, self.port)])
         self._context = ssl.create_default_context(cafile=str(authority))
 
@@ -73,17 +73,26 @@ class OpenIdProvider(ServerProcess):
             return bytes(answer.read())
 
 
-def make_app(issuer: str) -> Any:
-    """The provider's application."""
+def make_app(issuer: str, folder: Path) -> Any:
+    """The provider's application; its keys are in `folder`."""
     from authlib.integrations.flask_oauth2 import AuthorizationServer
     from authlib.oauth2.rfc6749 import ClientMixin, grants
     from authlib.oauth2.rfc7662 import IntrospectionEndpoint
     from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
     from flask import Flask, Response, jsonify, request
+    from joserfc import jwt
     from joserfc.jwk import ECKey
 
     app = Flask("openid")
-    keys = {name: ECKey.generate_key("P-256", {"kid": name, "use": "sig", "alg": "ES256"}) for name in ("one", "two")}
+
+    def key(name: str) -> Any:
+        """Made when it is first asked for, and the same after a restart."""
+        file = folder / f"{name}.jwk"
+        if not file.exists():
+            made = ECKey.generate_key("P-256", {"kid": name, "use": "sig", "alg": "ES256"})
+            file.write_text(json.dumps(made.as_dict(private=True)))
+        return ECKey.import_key(json.loads(file.read_text()))
+
     ways: dict[str, Any] = {"keys": ["one"], "sign": "one", "fault": ""}
     active: dict[str, dict[str, Any]] = {}
 
@@ -120,7 +129,7 @@ def make_app(issuer: str) -> Any:
 
     class AccessTokens(JWTBearerTokenGenerator):  # type: ignore[misc]
         def get_jwks(self) -> Any:
-            return keys[ways["sign"]]
+            return key(ways["sign"])
 
         def get_audiences(self, client: Any, user: Any, scope: Any) -> list[str]:
             return request.form["audience"].split()
@@ -130,7 +139,10 @@ def make_app(issuer: str) -> Any:
 
         def access_token_generator(self, client: Any, grant_type: Any, user: Any, scope: Any) -> str:
             if not request.form.get("opaque"):
-                return str(super().access_token_generator(client, grant_type, user, scope))
+                made = str(super().access_token_generator(client, grant_type, user, scope))
+                signing = key(ways["sign"])
+                header = {"alg": "ES256", "typ": "at+jwt", "kid": ways["sign"]}
+                return str(jwt.encode(header, jwt.decode(made, signing).claims, signing))
             token = secrets.token_urlsafe(24)
             active[token] = {
                 "active": True, "iss": issuer, "scope": scope, "exp": int(time.time()) + 600, "token_type": "Bearer",
@@ -177,7 +189,7 @@ def make_app(issuer: str) -> Any:
 
     @app.get("/jwks")
     def _jwks() -> Any:
-        return jsonify({"keys": [keys[name].as_dict(private=False) for name in ways["keys"]]})
+        return jsonify({"keys": [key(name).as_dict(private=False) for name in ways["keys"]]})
 
     @app.post("/token")
     def _token() -> Any:
@@ -201,8 +213,10 @@ def main() -> None:
     """Serve until the end."""
     from werkzeug.serving import make_server
 
-    address, port, certificate, key, issuer = sys.argv[1:]
-    make_server(address, int(port), make_app(issuer), threaded=True, ssl_context=(certificate, key)).serve_forever()
+    address, port, certificate, key, issuer, folder = sys.argv[1:]
+    make_server(
+        address, int(port), make_app(issuer, Path(folder)), threaded=True, ssl_context=(certificate, key)
+    ).serve_forever()
 
 
 if __name__ == "__main__":

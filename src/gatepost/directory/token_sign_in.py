@@ -77,6 +77,13 @@ class TokenSignIn(CertificateSignIn):
         """Whether bearer tokens can be judged here."""
         return self._verifier is not None
 
+    def use_verifier(self, verifier: TokenVerifier | None) -> None:
+        """Judge tokens by this one from now on; the one before is closed, and what it found is forgotten."""
+        if self._verifier is not None:
+            self._verifier.close()
+        self._verifier = verifier
+        self._tokens.clear()
+
     def token_help(self, protocol: Protocol) -> TokenHelp:
         """What clients are told of whom to get a token from."""
         return TokenHelp() if self._verifier is None else self._verifier.help(protocol)

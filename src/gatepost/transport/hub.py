@@ -234,6 +234,7 @@ class Hub:
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Raises when it cannot."""
+        self._sign_in.follow(self._configuration, configuration)
         renew_kerberos(self._sign_in, configuration.front_end)
         use_other_ways(self._sign_in, configuration.front_end)
         router = MailRouter(configuration.organization, configuration.front_end.server)

@@ -32,6 +32,11 @@ class HubSignIn(SignInService):
         )
         self.app_passwords = open_app_passwords(front_end, loop)
 
+    def follow(self, old: Configuration, new: Configuration) -> None:
+        """Judge tokens as `new` says. Raises ValueError for an issuer's key that cannot be used; then all stays."""
+        if old.front_end.token_issuers != new.front_end.token_issuers:
+            self.use_verifier(open_tokens(new.front_end, new.organization.default_domain))
+
     async def end(self) -> None:
         """Take no more checks, and let go of the file and of the policy's connections."""
         self.close()

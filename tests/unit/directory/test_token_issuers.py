@@ -234,6 +234,7 @@ async def test_without_a_kid_every_key_is_tried(world: World, issuer: Issuer) ->
 async def test_a_kid_does_not_make_another_key_fit(world: World, issuer: Issuer) -> None:
     issuer.keys("one", "two")
     assert not await world.good(token("one", "two"))
+    assert issuer.fetches() == 1, "a known key is not looked for"
 
 
 FAULTS: list[Exception | httpx2.Response] = [
@@ -448,3 +449,13 @@ async def test_a_closed_verifier_asks_nobody(world: World, issuer: Issuer) -> No
     world.tokens.start()
     world.tokens.close()
     await world.tokens.wait_closed()
+
+
+async def test_what_was_absent_is_there_when_a_fetch_under_way_brings_it(world: World, issuer: Issuer) -> None:
+    """A key that was looked for in vain and is published after that counts with the next fetch, whoever began it."""
+    assert await world.good(token("one"))
+    assert not await world.good(token("two"))
+    issuer.keys("one", "two")
+    world.clock += 301.0
+    assert await world.good(token("one"))  # begins a fetch behind
+    assert await world.good(token("two"))

@@ -78,16 +78,17 @@ class IssuerKeys:
     async def look_again(self, mark: str) -> bool:
         """Whether the keys may be others now, for a token that none of them fits; `mark` says what was looked for.
 
+        To be asked again while no key fits: False comes once they have been fetched for this token.
         Raises `TokenVerifierUnavailable` where that cannot be said: it may be a key that is quite new.
         """
         if self._fixed is not None:
             return False
-        now = self._clock()
-        if now < self._absent.get(mark, now):
-            return False
         if self._running is not None:
             await self._fetched_now()  # begun before the token came: it may know the key, or not yet
             return True
+        now = self._clock()
+        if now < self._absent.get(mark, now):
+            return False
         if now - self._looked < AGAIN_SECONDS:
             raise TokenVerifierUnavailable(f"{self._settings.issuer}: its keys have just been looked at")
         self._looked = now

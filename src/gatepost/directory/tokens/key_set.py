@@ -49,6 +49,10 @@ class KeySet:
 
     keys: tuple[IssuerKey, ...]
 
+    def knows(self, kid: str) -> bool:
+        """Whether there is a key of this name."""
+        return any(each.kid == kid for each in self.keys)
+
     def fitting(self, kid: str, algorithm: str) -> list[Any]:
         """The keys that a token may have been signed with; without a `kid` in the token all that know the algorithm."""
         return [each.key for each in self.keys if algorithm in each.algorithms and (not kid or each.kid in (kid, ""))]

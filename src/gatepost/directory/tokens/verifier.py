@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jwt
@@ -123,16 +124,19 @@ class Tokens:
             return bad("the token's header is not understood")
         if kind.casefold().removeprefix("application/") not in one.types:
             return bad("the token is of another type")  # made for something else: RFC 8725 section 3.11
-        claims = self._claims(one, await keys.current(), token, algorithm, kid)
-        if claims is None:
-            mark = kid or hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
-            if await keys.look_again(mark):
-                claims = self._claims(one, await keys.current(), token, algorithm, kid)
+        known = await keys.current()
+        claims = self._claims(one, known, token, algorithm, kid)
+        mark = kid or hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
+        while claims is None and not (kid and known.knows(kid)) and await keys.look_again(mark):
+            known = await keys.current()
+            claims = self._claims(one, known, token, algorithm, kid)
         if claims is None:
             return bad("no key of the issuer fits the token")
         if isinstance(claims, str):
             return bad(claims)
-        return judge(one.settings, claims, protocol, self._default_domain)
+        found = judge(one.settings, claims, protocol, self._default_domain)
+        # No longer than the keys themselves are taken as they are: one that is withdrawn counts no more.
+        return replace(found, known_until=self._now() + one.settings.keys_seconds)
 
     def _claims(self, one: _Judge, keys: KeySet, token: str, algorithm: str, kid: str) -> dict[str, Any] | str | None:
         """The claims of a genuine token for us; why it is not good; None where no key fits."""
@@ -179,14 +183,8 @@ class Tokens:
         ):
             return bad("the token is over, or not yet good")
         found = judge(settings, claims, protocol, self._default_domain)
-        known = now + settings.introspection_seconds
-        return (
-            found
-            if not found.owner
-            else JudgedToken(
-                found.owner, until=found.until, known_until=known, audiences=found.audiences, lacks=found.lacks
-            )
-        )
+        found = judge(settings, claims, protocol, self._default_domain)
+        return replace(found, known_until=now + settings.introspection_seconds)
 
 
 def _look(token: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
