@@ -17,8 +17,10 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.access.admission import Admission
+from gatepost.access.busy_log import FURTHER_STRANGERS, BusyLog
 from gatepost.access.health import HealthService
 from gatepost.access.http.door import HttpDoor
+from gatepost.access.leaving import REMOVED, MailLeaver
 from gatepost.access.listener import Factory, Listener
 from gatepost.access.mail_door import MailDoor
 from gatepost.access.mail_server import KEEPALIVE
@@ -76,7 +78,9 @@ class FrontDoor:
         limits = front_end.limits
         self._admission = Admission(limits.unauthenticated_per_address, limits.sessions)
         contexts = ClientContexts(front_end)
-        self._tls = {p: Reloadable(server_context(front_end, ALPN[p])) for p in ALPN} if front_end.certificate else {}
+        self._tls = (
+            {p: Reloadable(server_context(front_end, ALPN[p], p)) for p in ALPN} if front_end.certificate else {}
+        )
         for_peers = _for_peers(front_end)
         self._peer_tls = Reloadable(for_peers) if for_peers is not None else None
         self.health = HealthService(loop, configuration, contexts, log)
@@ -107,6 +111,7 @@ class FrontDoor:
         )
         self.health.when_dead = self._http.server_dead
         self._listeners: dict[str, list[Listener]] = {}
+        self._handshakes = BusyLog(log, "tls.handshake_refused", loop, level="info", further=FURTHER_STRANGERS)
 
     async def listen(self, sockets: dict[str, list[socket.socket]]) -> None:
         """Take connections from bound sockets, by endpoint name; a name that is listened on already is replaced."""
@@ -126,7 +131,7 @@ class FrontDoor:
     def reload(self, configuration: Configuration) -> None:
         """New certificate, settings and organization, for whoever comes from now on. Sessions stay as they are."""
         front_end = configuration.front_end
-        fresh = {p: server_context(front_end, ALPN[p]) for p in ALPN} if front_end.certificate else {}
+        fresh = {p: server_context(front_end, ALPN[p], p) for p in ALPN} if front_end.certificate else {}
         for_peers = _for_peers(front_end)
         self._configuration = configuration
         for protocol, context in fresh.items():
@@ -218,6 +223,28 @@ class FrontDoor:
             done=done,
         )
 
+    def end_removed(self, is_there: Callable[[int], bool]) -> None:
+        """End the sessions that began with an app password that is not there any more, at boundaries within seconds.
+
+        HTTP requests each show their own; what is under way of them ends too.
+        """
+        leavers: list[Leaver] = [
+            MailLeaver(leg, REMOVED, REMOVED)
+            for door in self._mail.values()
+            for leg in door.legs()
+            if leg.app_password and not is_there(leg.app_password)
+        ]
+        leavers += self._http.shown_app_password(lambda number: not is_there(number), REMOVED)
+        if not leavers:
+            return
+        limits = self._configuration.front_end.limits
+        window = window_for(len(leavers), 0.0, limits.move_sessions_per_second)
+
+        def done(outcomes: list[Outcome]) -> None:
+            self._log.info("sessions.app_password_removed", **counted(outcomes))
+
+        Round(self._loop, leavers, window=window, forced=limits.move_forced_seconds, done=done)
+
     async def kick(self, wanted: SessionFilter, reason: str, seconds: float) -> list[tuple[str, str]]:
         """End the sessions that match; answers their ids, each with what came of it (field cases 1, 4 and 5).
 
@@ -268,7 +295,14 @@ class FrontDoor:
             return self._peer_listener(sock, front_end)
         implicit = endpoint.tls is TlsMode.IMPLICIT
         tls = self._tls[endpoint.protocol] if implicit else None
-        return Listener(sock, self._factory(endpoint), tls, front_end, self._admission, self._log)
+        return Listener(
+            sock, self._factory(endpoint), tls, front_end, self._admission, self._log, self._bad_certificate
+        )
+
+    def _bad_certificate(self, address: str, reason: str) -> None:
+        """A handshake came to nothing. Only where clients are asked for certificates is the reason worth a line."""
+        if self._configuration.front_end.client_certificates is not None:
+            self._handshakes.refused(address, reason=reason)
 
     def _peer_listener(self, sock: socket.socket, front_end: FrontEnd) -> Listener:
         """For other front ends, who come straight: a PROXY header is nothing that TLS begins with."""

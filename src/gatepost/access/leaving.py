@@ -9,6 +9,7 @@ from gatepost.routing.outcome import Mailbox, Proxy, Serve
 
 MOVED = "the mailbox has moved to another server, please connect again"
 KICKED = "ended by the operator"
+REMOVED = "the app password was removed"
 
 CARRIES = 3
 """Sign-ins at the new server for one session, whose client is never done with its command in time."""

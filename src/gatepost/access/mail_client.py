@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from gatepost.access import tasks
+from gatepost.access import mail_exchanges, tasks
 from gatepost.access.addresses import client_address, own_address
 from gatepost.access.carry import carry_over_for, without_compression
 from gatepost.access.mail_reach import MailReach, NotReached
 from gatepost.access.mail_relayed import Phase, RelayedLeg
 from gatepost.access.mail_sign_in import Introduction
+from gatepost.directory.certificate_sign_in import ExternalExchange
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
 from gatepost.directory.policy.policy import TooManySessions
 from gatepost.directory.port import SignInResult, User, Verdict
+from gatepost.directory.scram import ScramExchange
 from gatepost.organization.names import MAX_LOGIN_NAME
 from gatepost.relay.relay import Relay
 from gatepost.routing.decision import Target
@@ -43,8 +46,8 @@ MAX_PIPELINED = 64 * 1024
 class MailClientLeg(RelayedLeg):
     """One client connection. Callbacks until the hand-over, then the relay owns the transport."""
 
-    __slots__ = ("_deadline", "_events", "_failures", "_front", "_held", "_proof", "_proxy", "_reach", "_starttls",
-                 "_ticket")  # fmt: skip
+    __slots__ = ("_bindings", "_deadline", "_events", "_failures", "_front", "_held", "_proof", "_proxy", "_reach",
+                 "_starttls", "_ticket")  # fmt: skip
 
     door: MailDoor
 
@@ -57,8 +60,10 @@ class MailClientLeg(RelayedLeg):
         self._held: tuple[str, ...] = ()
         """What the limits of sessions count it by."""
         self._proof = b""
-        self._ticket: KerberosExchange | None = None
         """What the password that was right is remembered by."""
+        self._ticket: KerberosExchange | None = None
+        self._bindings = mail_exchanges.NO_BINDINGS
+        """What SCRAM can bind the client's channel by."""
         self._reach: MailReach | None = None
         """The sign-in that is on its way to the mailbox server."""
 
@@ -73,6 +78,7 @@ class MailClientLeg(RelayedLeg):
         self._deadline = self._since + door.limits.sign_in_seconds
         self._address = client_address(transport, self._proxy)
         self._front = door.front(tls=self._tls, starttls=self._starttls)
+        self._offer()
         self.session = door.new_session()
         if door.draining or not door.admission.arrive(self._address[0]):
             self.phase = Phase.CLOSED
@@ -134,7 +140,7 @@ class MailClientLeg(RelayedLeg):
         except (OSError, ssl.SSLError, TimeoutError) as error:
             # The loop does not tell a protocol of a connection that is lost within its handshake.
             self._task = None
-            self._reason = f"TLS handshake failed: {type(error).__name__}"
+            self._reason = f"TLS handshake failed: {getattr(error, 'verify_message', '') or type(error).__name__}"
             self._transport.abort()
             self._finish()
             return
@@ -142,19 +148,24 @@ class MailClientLeg(RelayedLeg):
         self._transport = transport
         self._tls = True
         self.phase = Phase.DIALOGUE
+        self._offer()
         self._run(self._front.tls_started())
+
+    def _offer(self) -> None:
+        """Mechanisms that TLS has a part in."""
+        self._bindings = mail_exchanges.channel_bindings(self._transport)
+        self._front.exchanges = mail_exchanges.offered(self.door, self._transport, self._bindings)
 
     def _check(self, credentials: Credentials) -> None:
         self.phase = Phase.CHECKING
         door = self.door
         self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
-        if not credentials.token:
-            result = door.sign_in.password_now(
-                credentials.authentication_id, credentials.password, door.protocol, self._address[0]
-            )
-            if result is not None:
-                self._judged(result, credentials)
-                return
+        now = door.sign_in.token_now if credentials.token else door.sign_in.password_now
+        secret = credentials.token or credentials.password
+        result = now(credentials.authentication_id, secret, door.protocol, self._address[0])
+        if result is not None:
+            self._judged(result, credentials)
+            return
         self._task = tasks.start(self._check_later(credentials), f"{self.session} sign-in")
 
     async def _check_later(self, credentials: Credentials) -> None:
@@ -181,13 +192,16 @@ class MailClientLeg(RelayedLeg):
     def _check_ticket(self, event: GssToken) -> None:
         self.phase = Phase.CHECKING
         if event.first:
-            self._user, self._ticket = "", self.door.begin_ticket(self._address[0])
-        self._task = tasks.start(self._check_ticket_later(event.token), f"{self.session} sign-in")
+            self._user = ""
+            self._ticket = mail_exchanges.begin(
+                self.door, event.mechanism, self._transport, self._address[0], self._bindings
+            )
+        self._task = tasks.start(self._check_ticket_later(event), f"{self.session} sign-in")
 
-    async def _check_ticket_later(self, token: bytes) -> None:
-        door, exchange = self.door, self._ticket
+    async def _check_ticket_later(self, event: GssToken) -> None:
+        door, exchange, token = self.door, self._ticket, event.token
         started = door.loop.time()
-        credentials = Credentials("GSSAPI", "")
+        credentials = Credentials(event.mechanism, "")
         outcome = NO_KERBEROS if exchange is None else await exchange.step(token)
         if isinstance(outcome, Challenge):
             self._task = None
@@ -202,6 +216,9 @@ class MailClientLeg(RelayedLeg):
             self._user = outcome.principal[:MAX_LOGIN_NAME]
             credentials = Credentials("GSSAPI", outcome.name, outcome.authorization_id)
             outcome = await door.sign_in.user_of_ticket(outcome.name, door.protocol, self._address[0])
+        elif isinstance(exchange, ScramExchange | ExternalExchange):
+            credentials = exchange.credentials
+            self._user = credentials.authentication_id[:MAX_LOGIN_NAME]
         await self._take_verdict(outcome, credentials, started)
 
     def _judged(self, result: SignInResult, credentials: Credentials) -> None:
@@ -212,12 +229,18 @@ class MailClientLeg(RelayedLeg):
                 return
             self._user = user.name
             self._proof = result.proof
+            if result.app_password:
+                # The mailbox server does not know it.
+                self.app_password, credentials = result.app_password, replace(credentials, password="")
+            if credentials.token:
+                credentials = replace(credentials, audiences=result.audiences)
             self.phase = Phase.CONNECTING
             self._task = tasks.start(self._connect(user, credentials), f"{self.session} connect")
         elif result.verdict is Verdict.WRONG_CREDENTIALS:
             self._refuse(Refusal.WRONG_CREDENTIALS, result.reason or "wrong credentials")
         elif result.verdict is Verdict.PROTOCOL_NOT_ALLOWED:
-            self._refuse(Refusal.PROTOCOL_NOT_ALLOWED, result.reason or "protocol not allowed")
+            refusal = Refusal.INSUFFICIENT_SCOPE if result.lacks else Refusal.PROTOCOL_NOT_ALLOWED
+            self._refuse(refusal, result.reason or "protocol not allowed")
         else:
             refusal = Refusal.BUSY if result.verdict is Verdict.BUSY else Refusal.UNAVAILABLE
             self._refuse(refusal, result.reason or result.verdict.value)

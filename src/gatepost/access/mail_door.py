@@ -109,6 +109,7 @@ class MailDoor(RelayDoor["MailClientLeg"]):
             "starttls": starttls and not tls and self.starttls is not None,
             "clear_passwords": front_end.allow_clear_passwords,
             "bearer": self.sign_in.accepts_tokens,
+            "token_help": self.sign_in.token_help(self.protocol),
             "kerberos": self.sign_in.accepts_tickets(self.protocol),
             "bad_commands": limits.bad_commands,
             "sign_in_attempts": limits.sign_in_attempts,

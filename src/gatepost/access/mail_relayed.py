@@ -40,7 +40,8 @@ class RelayedLeg(asyncio.Protocol):
 
     __slots__ = (
         "_address", "_full", "_notes", "_outcome", "_reason", "_settled", "_since", "_target", "_task", "_tls",
-        "_transport", "_user", "carry_over", "database", "door", "ends", "epoch", "gone", "phase", "relay", "session",
+        "_transport", "_user", "app_password", "carry_over", "database", "door", "ends", "epoch", "gone", "phase",
+        "relay", "session",
     )  # fmt: skip
 
     nobody: ClassVar[str] = "no sign-in"
@@ -66,6 +67,8 @@ class RelayedLeg(asyncio.Protocol):
         self._tls = tls
         self._transport: asyncio.Transport
         self._user = ""
+        self.app_password = 0
+        """The number of the app password that it began with; 0: none."""
         self.carry_over: CarryOver | None = None
         """What it takes to carry the session over to another server, where that is wanted."""
         self.database = ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gatepost.directory.kerberos_port import KerberosOnward, NoTicket, service_of
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Endpoint, Protocol, Role, Server, SignInForm, TlsMode, Version
+from gatepost.peers.login_token import login_token
 from gatepost.wire.events import BackSignIn, ClientFacts, Credentials, SaslDialogue
 from gatepost.wire.imap_front import ImapFront
 from gatepost.wire.pop3_front import Pop3Front
@@ -39,9 +40,13 @@ def with_epoch(facts: ClientFacts, server: Server, database: str, epoch: int) ->
 
 
 def lacks_password(server: Server, endpoint: Endpoint, credentials: Credentials) -> bool:
-    """Whether `server` wants the user's own password, which nobody knows who has signed in by a ticket."""
+    """Whether `server` wants the user's own password, which nobody knows of who came by a ticket, a token and the like.
+
+    A token that is meant for the server will do.
+    """
     return (
-        credentials.mechanism == "GSSAPI"
+        not credentials.password
+        and not takes_token(server, credentials)
         and server.sign_in.form is SignInForm.USER
         and endpoint.client_address is not ClientAddress.XCLIENT_LOGIN
     )
@@ -58,6 +63,12 @@ async def ticket_for(
     return await onward.dialogue(user.name, service_of(protocol, server))
 
 
+def takes_token(server: Server, credentials: Credentials) -> bool:
+    """Whether the user's own token may be shown to `server`: only where it was issued for it (RFC 6750 section 5.2)."""
+    audience = server.sign_in.token_audience
+    return bool(credentials.token and audience) and audience in credentials.audiences
+
+
 def back_sign_in(
     server: Server,
     endpoint: Endpoint,
@@ -67,7 +78,7 @@ def back_sign_in(
     front: MailFront | Introduction,
     dialogue: SaslDialogue | None = None,
 ) -> BackSignIn:
-    """How to sign `user` in at `server`: as configured, with the user's own credentials or a master user's.
+    """How to sign `user` in at `server`: as configured, with the user's own credentials, a master user's or ours.
 
     Where it wants a ticket, `dialogue` shows it (`ticket_for`).
     """
@@ -83,7 +94,9 @@ def back_sign_in(
         mechanism, name, password, authorization = "PLAIN", how.master_user, how.master_password, login
     elif how.form is SignInForm.KERBEROS:
         mechanism, password = "GSSAPI", ""
-    elif credentials.token:
+    elif how.form is SignInForm.ASSERTION:
+        mechanism, password, token = "OAUTHBEARER", "", login_token(server, login)
+    elif takes_token(server, credentials):
         mechanism, password, token = credentials.mechanism, "", credentials.token
     return BackSignIn(
         mechanism=mechanism,

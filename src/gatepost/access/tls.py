@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
+from weakref import WeakKeyDictionary
 
-from gatepost.access.end_point_binding import end_point_binding
+from gatepost.access.end_point_binding import PREFIX, end_point_binding
 from gatepost.configuration.key_pairs import load_key_pair
 from gatepost.configuration.settings import FrontEnd, PeerKeys
-from gatepost.organization.model import Server
+from gatepost.organization.model import Protocol, Server
 
 PEM_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 PEER_ALPN = "gatepost-peer/1"
 """What front ends agree on among themselves (RFC 7301): a connection meant for another service never passes for one."""
 
 
-def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
-    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`."""
+def server_context(front_end: FrontEnd, alpn: str, protocol: Protocol | None = None) -> ssl.SSLContext:
+    """The context of listeners that speak `alpn` (`imap`, `pop3`, `http/1.1`). Raises `ssl.SSLError`.
+
+    Clients of `protocol` may be asked for a certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_SINGLE_ECDH_USE
@@ -24,7 +29,35 @@ def server_context(front_end: FrontEnd, alpn: str) -> ssl.SSLContext:
     # One ticket a handshake: a mail client resumes one session at a time, and each ticket is a packet's worth of work.
     context.num_tickets = 1
     load_key_pair(context, front_end.certificate, front_end.private_key)
+    _END_POINTS[context] = _binding(front_end.certificate).removeprefix(PREFIX)
+    asked = front_end.client_certificates
+    if asked is not None and protocol is not None and asked.asks(protocol):
+        context.verify_mode = ssl.CERT_REQUIRED if protocol in asked.required else ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=asked.ca.decode("ascii", "ignore"))
+        # As for peers: whoever comes back shows the certificate again, and it is judged again.
+        context.num_tickets = 0
+        context.options |= ssl.OP_NO_TICKET
     return context
+
+
+def client_certificate(transport: asyncio.BaseTransport) -> bytes:
+    """The certificate that a client has shown and TLS has verified, DER; empty: none."""
+    found: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    return (found.getpeercert(binary_form=True) or b"") if found is not None else b""
+
+
+def end_point(context: ssl.SSLContext) -> bytes:
+    """What `tls-server-end-point` (RFC 5929 section 4.1) is by the context of a connection; empty: not defined."""
+    return _END_POINTS.get(context, b"")
+
+
+def _binding(chain: bytes) -> bytes:
+    """What sign-ins are bound to on connections of a server that shows this chain, PEM."""
+    own = PEM_CERTIFICATE.search(chain.decode("ascii", "ignore"))
+    return end_point_binding(ssl.PEM_cert_to_DER_cert(own[0])) if own else b""
+
+
+_END_POINTS: WeakKeyDictionary[ssl.SSLContext, bytes] = WeakKeyDictionary()
 
 
 class PeerServerContext(ssl.SSLContext):
@@ -41,8 +74,7 @@ def peer_server_context(keys: PeerKeys, *, tickets: bool = False) -> PeerServerC
     Gatepost, so nothing older than TLS 1.3 is needed. Raises `ssl.SSLError`.
     """
     context = PeerServerContext(ssl.PROTOCOL_TLS_SERVER)
-    own = PEM_CERTIFICATE.search(keys.certificate.decode("ascii", "ignore"))
-    context.binding = end_point_binding(ssl.PEM_cert_to_DER_cert(own[0])) if own else b""
+    context.binding = _binding(keys.certificate)
     # Every connection shows its certificate: none is resumed on a ticket that was given to an earlier one.
     context.num_tickets = 0
     _for_peers(context, keys)

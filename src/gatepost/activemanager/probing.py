@@ -19,6 +19,7 @@ from gatepost.activemanager.probes import FAREWELL, Probe, connected, judge, loo
 from gatepost.activemanager.seen import Sight, services_of
 from gatepost.configuration.manager_settings import Canary, ManagerSettings
 from gatepost.organization.model import Endpoint, Organization, Protocol, Server, SignInForm, TlsMode
+from gatepost.peers.login_token import login_token
 from gatepost.wire.events import BackEvent, BackSignIn, Failed, FailureKind, Send, SignedIn, StartTls
 from gatepost.wire.imap_back import ImapBack
 from gatepost.wire.pop3_back import Pop3Back
@@ -80,16 +81,19 @@ def canary_sign_in(server: Server, endpoint: Endpoint, canary: Canary) -> BackSi
     """How the canary signs in at `server`: as users are signed in there."""
     how = server.sign_in
     login = canary.user.replace("{server}", server.name.lower())
-    mechanism, user, password, authorization = "LOGIN", login, canary.password, ""
+    mechanism, user, password, authorization, token = "LOGIN", login, canary.password, "", ""
     if how.form is SignInForm.MASTER_NAME:
         user, password = f"{login}{how.separator}{how.master_user}", how.master_password
     elif how.form is SignInForm.MASTER_AUTHZID:
         mechanism, user, password, authorization = "PLAIN", how.master_user, how.master_password, login
+    elif how.form is SignInForm.ASSERTION:
+        mechanism, password, token = "OAUTHBEARER", "", login_token(server, login)
     return BackSignIn(
         mechanism=mechanism,
         user=user,
         password=password,
         authorization_id=authorization,
+        token=token,
         starttls=endpoint.tls is TlsMode.STARTTLS,
         pipelined=how.pipelined,
     )

@@ -26,6 +26,7 @@ COMMANDS = {
     "sessions": "Show the clients that are connected, and end their sessions.",
     "explain": "Say where a user would be sent, and by which rules.",
     "ca": "Make the certificates by which front ends, hubs and edges know each other.",
+    "assertion-key": "Make the keys by which users are signed in at mailbox servers without their passwords.",
     "shell": "The management shell: the source system's commands, such as Set-OwaVirtualDirectory.",
     "organization": "Bring an Exchange organization from Active Directory into the file.",
     "server": "Show the servers; drain one for maintenance.",

@@ -16,6 +16,7 @@ from gatepost.organization.names import BadLoginName, canonical_grant, canonical
 
 if TYPE_CHECKING:  # imported on use: `gatepost --help` needs neither SQLite nor argon2
     from gatepost.activemanager.port import OwnedRegistry
+    from gatepost.directory.app_password_store import AppPasswordEditor
     from gatepost.directory.editing import DirectoryEditor
     from gatepost.directory.open import WaitingDirectory
 
@@ -78,6 +79,12 @@ class Stores:
             names = ", ".join(each.name for each in front_end.directories)
             raise click.ClickException(f"users are kept in the directory {names}: add and change them there")
         return DirectoryEditor(self.configuration.front_end.directory)
+
+    def app_passwords(self) -> AppPasswordEditor:
+        """The file of app passwords for changes; a context manager. Raises `DirectoryUnavailable`."""
+        from gatepost.directory.app_password_store import AppPasswordEditor
+
+        return AppPasswordEditor(self.configuration.front_end.app_passwords)
 
     def canonical(self, name: str) -> str:
         """`name` as the directory spells it. Raises `UnknownName`."""

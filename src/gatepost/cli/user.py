@@ -11,10 +11,13 @@ from typing import Any, TextIO, TypedDict, TypeVar, Unpack
 
 import click
 
+from gatepost.cli.app_password import command as app_password
+from gatepost.cli.app_password import remove_app_passwords
 from gatepost.cli.options import Stores, config_option, open_stores, read_password
 from gatepost.directory.editing import DirectoryError, Entry, UnknownUser
-from gatepost.directory.passwords import BadPassword, has_other_cost, make_hash
+from gatepost.directory.passwords import BadPassword, has_other_cost, is_scram, make_hash
 from gatepost.directory.port import User
+from gatepost.directory.scram_keys import make_hash as make_scram_hash
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
@@ -114,7 +117,7 @@ def add(
     )
     others = tuple(stores.canonical(address) for address in addresses)
     with plain_faults():
-        user = replace(user, password_hash=_password_hash(options) or "")
+        user = replace(user, password_hash=_password_hash(stores, options) or "")
         with stores.editor() as editor:
             editor.add(Entry(user, others))
     stores.warn_of_foreign_domains((user.name, *others))
@@ -157,7 +160,7 @@ def _edit(stores: Stores, name: str, options: _SetOptions) -> Callable[[Entry], 
     granted = [stores.grant(word) for word in options["add_send_as"]]
     taken = {stores.grant(word) for word in options["remove_send_as"]}
     sets_password = any((options["ask"], options["password_stdin"], options["password_file"], options["no_password"]))
-    password_hash = _password_hash(options) if sets_password else None
+    password_hash = _password_hash(stores, options) if sets_password else None
 
     def edit(entry: Entry) -> Entry:
         missing = sorted(gone - set(entry.addresses))
@@ -192,6 +195,7 @@ def remove(name: str, config: str) -> None:
             editor.remove(name)
         except UnknownUser:
             raise _hint(editor.resolve(name).user.name, name) from None
+        remove_app_passwords(stores, name)
     click.echo(f"removed {name}")
 
 
@@ -235,6 +239,9 @@ def list_(as_json: bool, database: str | None, config: str) -> None:
             click.echo(f"{user.name:<40} {where:<20} {protocols:<16} {state}".rstrip())
 
 
+command.add_command(app_password)
+
+
 @command.command("import")
 @click.argument("file", type=click.File("r", encoding="utf-8-sig", errors="strict"))
 @click.option("--dry-run", is_flag=True, help="Only say what would happen.")
@@ -255,6 +262,7 @@ def import_(file: TextIO, dry_run: bool, skip_faulty: bool, config: str) -> None
 def describe(entry: Entry) -> dict[str, object]:
     """A user for people and programs; the password's hash stays inside."""
     user = entry.user
+    for_scram = ", for SCRAM too" if is_scram(user.password_hash) else ""
     old = " (with another cost than today's: best set again)" if has_cost(user) else ""
     return {
         "name": user.name,
@@ -265,7 +273,7 @@ def describe(entry: Entry) -> dict[str, object]:
         "disabled": user.disabled,
         "login_at_server": user.login_at_server,
         "send_as": list(user.send_as),
-        "password": f"set{old}" if user.password_hash else "none",
+        "password": f"set{for_scram}{old}" if user.password_hash else "none",
         "changed": datetime.fromtimestamp(entry.changed, UTC).isoformat(),
     }
 
@@ -288,10 +296,12 @@ def _protocols(options: _Options) -> frozenset[Protocol]:
     return frozenset(Protocol(word) for word in options["protocols"])
 
 
-def _password_hash(options: _Options) -> str:
+def _password_hash(stores: Stores, options: _Options) -> str:
     if options["no_password"]:
         return ""
-    return make_hash(read_password(from_stdin=options["password_stdin"], file=options["password_file"]))
+    password = read_password(from_stdin=options["password_stdin"], file=options["password_file"])
+    scram = stores.configuration.front_end.scram
+    return make_hash(password) if scram is None else make_scram_hash(password, scram.iterations)
 
 
 def _either(new: _T | None, old: _T) -> _T:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TextIO
 
 import click
@@ -22,6 +23,8 @@ from gatepost.directory.passwords import (
     require_usable_password,
 )
 from gatepost.directory.port import User
+from gatepost.directory.scram_keys import make_hash as make_scram_hash
+from gatepost.directory.settings import ScramSettings
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
 
@@ -98,7 +101,12 @@ def run_import(stores: Stores, file: TextIO, *, dry_run: bool, skip_faulty: bool
         refused, added = _store(stores, tried, faults, keep=lambda: False)
         if keep():
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                hashed = list(pool.map(_hashed, (line for line in tried if line.number not in refused)))
+                hashed = list(
+                    pool.map(
+                        partial(_hashed, scram=stores.configuration.front_end.scram),
+                        (line for line in tried if line.number not in refused),
+                    )
+                )
             _, added = _store(stores, hashed, faults, keep=keep)
     else:
         _, added = _store(stores, lines, faults, keep=keep)
@@ -224,8 +232,9 @@ def _protocols(words: str) -> frozenset[Protocol]:
         raise _BadLine(f"protocols are {', '.join(known)}: {error} is not one of them") from error
 
 
-def _hashed(line: _Line) -> _Line:
+def _hashed(line: _Line, scram: ScramSettings | None) -> _Line:
     if not line.password:
         return line
-    user = replace(line.entry.user, password_hash=make_hash(line.password))
+    found = make_hash(line.password) if scram is None else make_scram_hash(line.password, scram.iterations)
+    user = replace(line.entry.user, password_hash=found)
     return _Line(line.number, replace(line.entry, user=user))

@@ -66,13 +66,20 @@ STANDARD_SERVICES: dict[Version, tuple[str, ...]] = {
 
 
 def build_organization(
-    file: OrganizationFile, master_passwords: dict[str, str], relay_passwords: dict[str, str] | None = None
+    file: OrganizationFile,
+    master_passwords: dict[str, str],
+    relay_passwords: dict[str, str] | None = None,
+    assertion_keys: dict[str, bytes] | None = None,
 ) -> Organization:
     """The organization. `master_passwords` are the contents of the servers' password files, by server name;
-    `relay_passwords` those of the send connectors, by connector.
+    `relay_passwords` those of the send connectors, by connector; `assertion_keys` those of the servers' key files.
     """
     relays = relay_passwords or {}
-    servers = {name: _server(name, table, master_passwords.get(name, "")) for name, table in file.servers.items()}
+    keys = assertion_keys or {}
+    servers = {
+        name: _server(name, table, master_passwords.get(name, ""), keys.get(name, b""))
+        for name, table in file.servers.items()
+    }
     directories = tuple(_directory(table) for table in file.virtual_directories)
     return Organization(
         name=file.organization.name,
@@ -101,7 +108,7 @@ def build_organization(
     )
 
 
-def _server(name: str, table: ServerTable, master_password: str) -> Server:
+def _server(name: str, table: ServerTable, master_password: str, assertion_key: bytes) -> Server:
     fqdn = (table.fqdn or name).lower()
     address = table.address or fqdn
     endpoints = []
@@ -117,7 +124,7 @@ def _server(name: str, table: ServerTable, master_password: str) -> Server:
         version=table.version,
         roles=frozenset(table.roles),
         endpoints=tuple(endpoints),
-        sign_in=_sign_in(table.sign_in, master_password),
+        sign_in=_sign_in(table.sign_in, master_password, assertion_key),
         server_ca=table.server_ca,
         max_connections=table.max_connections,
         kerberos_principal=table.kerberos_principal,
@@ -139,7 +146,7 @@ def _endpoint(name: str, table: EndpointTable, address: str, fqdn: str) -> Endpo
     )
 
 
-def _sign_in(table: SignInTable, master_password: str) -> SignIn:
+def _sign_in(table: SignInTable, master_password: str, assertion_key: bytes) -> SignIn:
     return SignIn(
         form=table.form,
         master_user=table.master_user,
@@ -150,6 +157,8 @@ def _sign_in(table: SignInTable, master_password: str) -> SignIn:
         http_header=table.http_header,
         send_epoch=table.send_epoch,
         kerberos_host=table.kerberos_host,
+        assertion_key=assertion_key,
+        token_audience=table.token_audience,
     )
 
 

@@ -172,6 +172,20 @@ class Files:
             return None
         return text
 
+    def signing_key(self, named: Named) -> bytes:
+        """A private key that signs tokens for servers; empty when it cannot be used."""
+        pem = self.secret(named)
+        if pem is None:
+            return b""
+        from gatepost.peers.login_token import signer_of  # its libraries are for those who need them
+
+        try:
+            signer_of(pem)
+        except ValueError as fault:
+            self._error(named, f"{named.what} {named.path} {fault}", "make one: gatepost assertion-key make FILE")
+            return b""
+        return pem
+
     def _secret(self, named: Named) -> None:
         if self.mode_of is None:
             return

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from cryptography.x509 import Certificate
 
 from gatepost.configuration.certificates import uncovered
+from gatepost.configuration.client_certificates import build_client_certificates
 from gatepost.configuration.directories import build_directories
 from gatepost.configuration.document import Document
 from gatepost.configuration.etcd import build_etcd
@@ -19,9 +20,11 @@ from gatepost.configuration.hub import build_hub
 from gatepost.configuration.kerberos import build_kerberos
 from gatepost.configuration.manager import build_manager
 from gatepost.configuration.policy import build_policy
-from gatepost.configuration.schema import FrontEndTable, TokenVerifierTable
-from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.schema import FrontEndTable
+from gatepost.configuration.scram import build_scram
+from gatepost.configuration.settings import FrontEnd, Limits
 from gatepost.configuration.shared_store import build_shared_store
+from gatepost.configuration.token_issuers import build_token_issuers
 from gatepost.organization.addresses import parse_http_url
 from gatepost.organization.faults import Path, error, listed, quoted, suggestion, unknown, warning
 from gatepost.organization.model import (
@@ -38,14 +41,13 @@ from gatepost.organization.model import (
 WHO = "front end"
 SHARED_STATE = "shared.sqlite"
 """The shared state's file beside the registry, where none is named."""
+APP_PASSWORDS = "app-passwords.sqlite"
+"""The same for app passwords."""
 LONGEST_IDLE_SECONDS = 1800
 """A client may be silent for 30 minutes (RFC 9051 section 5.4)."""
 
 TRANSPORT_ROLES = frozenset({Role.HUB_TRANSPORT, Role.EDGE_TRANSPORT})
 """Servers that may run a transport and nothing else."""
-
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures by key pairs only: with a shared-secret algorithm the public key would be the secret."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,12 @@ class FrontEndBuilder:
             log_file=self.document.beside(table.log_file) if table.log_file else "",
             log_requests=table.log_requests,
             limits=Limits(**table.limits.model_dump()),
-            token=self._token(table.token_verifier),
+            token_issuers=build_token_issuers(self.document, table.token_issuers, self.files),
             shared_state=self.document.beside(
                 table.shared_state or str(PurePath(table.registry).parent / SHARED_STATE)
+            ),
+            app_passwords=self.document.beside(
+                table.app_passwords or str(PurePath(table.registry).parent / APP_PASSWORDS)
             ),
             forms=build_forms(self.document, table.forms, self.files),
             peer_keys=build_peer_keys(
@@ -98,6 +103,8 @@ class FrontEndBuilder:
                 self.document, table.shared_store, self.files, self.organization, server, etcd
             ),
             kerberos=build_kerberos(self.document, table.kerberos, self.files, server, self.organization, table.user),
+            client_certificates=build_client_certificates(self.document, table, self.files, server, self.organization),
+            scram=build_scram(self.document, table.scram, self.files, server, self.organization),
             transport=build_hub(self.document, table, self.files, server, self.organization),
             policy=build_policy(self.document, table.sign_in_policy, self.files),
             directories=build_directories(self.document, table.directories, self.files, self.organization),
@@ -188,28 +195,6 @@ class FrontEndBuilder:
         )
         return found[0] if found else b""
 
-    def _token(self, table: TokenVerifierTable | None) -> TokenSettings | None:
-        if table is None:
-            return None
-        path: Path = ("front_end", "token_verifier")
-        for index, algorithm in enumerate(table.algorithms):
-            if algorithm not in ALGORITHMS:
-                here = (*path, "algorithms", index)
-                self._add(unknown(here, WHO, "signature algorithm", "algorithms", algorithm, ALGORITHMS))
-        if not table.algorithms:
-            self._add(error((*path, "algorithms"), WHO, "no signature algorithm", 'for example ["ES256"]'))
-        for key in ("issuer", "audience", "user_claim"):
-            if not getattr(table, key):
-                self._add(error((*path, key), WHO, f"{key} of the token verifier is empty", "fill it in"))
-        key_pem = self.files.public_key(Named(self.document, (*path, "key"), table.key, WHO, "the token key"))
-        return TokenSettings(
-            key=key_pem or b"",
-            issuer=table.issuer,
-            audience=table.audience,
-            algorithms=tuple(table.algorithms),
-            user_claim=table.user_claim,
-        )
-
     def _judge(self) -> Iterator[Finding]:
         """Faults of the table's values among themselves."""
         table = self.table
@@ -219,6 +204,10 @@ class FrontEndBuilder:
         if table.directory and table.directory == table.registry:
             message = "directory and registry are the same file"
             yield error(("front_end", "registry"), WHO, message, "give each its own file")
+        own = self.organization.directories_by_server.get(table.server, ()) if self.organization else ()
+        if not table.token_issuers and any(AuthenticationMethod.OAUTH in d.authentication for d in own):
+            message = 'a virtual directory has "oauth", but tokens of no issuer are taken: it is not offered'
+            yield warning(("front_end", "token_issuers"), WHO, message, "add [[front_end.token_issuers]]")
         idle = Limits(**table.limits.model_dump()).idle_seconds
         if idle < LONGEST_IDLE_SECONDS:
             message = f"idle_seconds is {idle:g}, but clients may be silent for 30 minutes: sessions will be cut"
@@ -235,7 +224,7 @@ class FrontEndBuilder:
             yield warning(("front_end", "user"), WHO, message, f"create it: useradd --system {table.user}")
         owner = table.user or "the account that runs gatepost"
         missing: dict[str, str] = {}
-        for key in ("directory", "registry", "shared_state", "log_file"):
+        for key in ("directory", "registry", "shared_state", "app_passwords", "log_file"):
             if getattr(table, key):
                 folder = os.path.dirname(self.document.beside(getattr(table, key))) or "."  # noqa: PTH120 - as written
                 missing.setdefault(folder, key)

@@ -187,7 +187,7 @@ class _Load:
         passwords = self._passwords(document, table)
         relay_passwords = self._relay_passwords(document, table)
         authorities = self._server_authorities(document, table)
-        organization = build_organization(table, passwords, relay_passwords)
+        organization = build_organization(table, passwords, relay_passwords, self._assertion_keys(document, table))
         if len(shaped.faulty) > MAX_FAULTS or any(len(path) == 1 for path in shaped.faulty):
             # With a whole table unread, every reference into it would look wrong.
             return None, authorities
@@ -211,6 +211,20 @@ class _Load:
                 if password is None:
                     self.files.findings.faulty.add(key)
                 found[name] = password or ""
+        return found
+
+    def _assertion_keys(self, document: Document, table: OrganizationFile) -> dict[str, bytes]:
+        """The keys by which tokens for servers are signed, by server. A file at fault is said once."""
+        found = {}
+        for name, server in table.servers.items():
+            path = server.sign_in.assertion_key_file
+            if path and self.alone:
+                found[name] = b"unread"
+            elif path:
+                key = ("servers", name, "sign_in", "assertion_key_file")
+                found[name] = self.files.signing_key(Named(document, key, path, f"server {name}", "the assertion key"))
+                if not found[name]:
+                    self.files.findings.faulty.add(key)
         return found
 
     def _relay_passwords(self, document: Document, table: OrganizationFile) -> dict[str, str]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 
 from gatepost.configuration.document import Document
 from gatepost.configuration.files import Files, Named
-from gatepost.configuration.policy_schema import Access, OnFailure, PolicyHookTable, PolicyTable, RuleTable
+from gatepost.configuration.policy_schema import (
+    Access,
+    MainPasswordRuleTable,
+    OnFailure,
+    PolicyHookTable,
+    PolicyTable,
+    RuleTable,
+)
+from gatepost.directory.policy.rules import SERVICE_WORDS
 from gatepost.directory.policy.settings import HookSettings, Penalty, PolicySettings, Rule
 from gatepost.organization.addresses import is_loopback, parse_http_url
 from gatepost.organization.faults import Path, error, quoted, warning
-from gatepost.organization.model import Finding
+from gatepost.organization.model import Finding, Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
 WHO = "sign-in policy"
@@ -49,18 +58,23 @@ class _Build:
             penalty=penalty if table.penalty else None,
             sessions_per_user=table.sessions_per_user,
             sessions_per_address=table.sessions_per_address,
-            rules=tuple(self._rule(index, rule) for index, rule in enumerate(table.rules)),
+            rules=tuple(self._rule("rules", index, rule, table.rules) for index, rule in enumerate(table.rules)),
+            main_passwords=tuple(
+                self._rule("main_password_rules", index, rule, table.main_password_rules)
+                for index, rule in enumerate(table.main_password_rules)
+            ),
             hook=self._hook(table.hook) if table.hook is not None else None,
         )
 
-    def _rule(self, index: int, table: RuleTable) -> Rule:
-        here: Path = (*_PATH, "rules", index)
-        if not (table.protocols or table.users or table.groups or table.networks) and index + 1 < len(self.table.rules):
+    def _rule(self, key: str, index: int, table: RuleTable | MainPasswordRuleTable, all_of_them: Sized) -> Rule:
+        here: Path = (*_PATH, key, index)
+        if not (table.protocols or table.users or table.groups or table.networks) and index + 1 < len(all_of_them):
             message = "this rule concerns everybody, so those after it have no effect"
             self._add(warning(here, WHO, message, "make it the last one"))
         return Rule(
             allow=table.access is Access.ALLOW,
-            protocols=frozenset(table.protocols),
+            protocols=frozenset(Protocol(word) for word in table.protocols if word not in SERVICE_WORDS),
+            services=frozenset(word for word in table.protocols if word in SERVICE_WORDS),
             users=frozenset(self._user((*here, "users", place), text) for place, text in enumerate(table.users)),
             groups=frozenset(group.lower() for group in table.groups),
             networks=tuple(table.networks),

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from gatepost.configuration.tables import MAX_COUNT, Table, default_of
 from gatepost.configuration.words import Subnet, by_value, reader
+from gatepost.directory.app_passwords import WORDS
 from gatepost.directory.policy.settings import LOOPBACK, HookSettings, Penalty, PolicySettings
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 
@@ -35,6 +36,7 @@ class OnFailure(Enum):
 AccessWord = Annotated[Access, BeforeValidator(reader(by_value(Access)))]
 OnFailureWord = Annotated[OnFailure, BeforeValidator(reader(by_value(OnFailure)))]
 ProtocolWord = Annotated[Protocol, BeforeValidator(reader({p.value: p for p in CLIENT_PROTOCOLS}))]
+AppWord = Annotated[str, BeforeValidator(reader({word: word for word in WORDS}))]
 
 
 class RuleTable(Table):
@@ -51,6 +53,22 @@ class RuleTable(Table):
     """Groups that the directory tells of: LDAP, SQL and HTTP do, the file has none. None: everybody."""
     networks: list[Subnet] = Field(default=[], examples=['["10.0.0.0/8", "2001:db8::/32"]'])
     """Where the client is. None: anywhere."""
+
+
+class MainPasswordRuleTable(Table):
+    """One rule for users' own passwords, like one of `rules`: where it denies them, app passwords, Kerberos tickets,
+    tokens and certificates count all the same, and a right own password is answered like a wrong one."""
+
+    access: AccessWord = Field(examples=['"deny"'])
+    """`allow` or `deny`."""
+    protocols: list[AppWord] = Field(default=[], examples=['["imap", "activesync"]'])
+    """Protocols, or services by HTTPS, as for `gatepost user app-password add`. None: all."""
+    users: list[str] = Field(default=[], examples=['["anna@contoso.com", "@fabrikam.com"]'])
+    """As for `rules`."""
+    groups: list[str] = Field(default=[], examples=['["two-factor"]'])
+    """As for `rules`."""
+    networks: list[Subnet] = Field(default=[], examples=['["10.0.0.0/8"]'])
+    """As for `rules`."""
 
 
 class PolicyHookTable(Table):
@@ -111,4 +129,5 @@ class PolicyTable(Table):
     )
     """The same of one client address (with the prefixes above). 0: any."""
     rules: list[RuleTable] = []
+    main_password_rules: list[MainPasswordRuleTable] = []
     hook: PolicyHookTable | None = None

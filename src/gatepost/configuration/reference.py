@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gatepost.configuration import (
+    client_certificates,
     database_schema,
     directory_schema,
     etcd_schema,
@@ -28,8 +29,10 @@ from gatepost.configuration import (
     manager_schema,
     policy_schema,
     schema,
+    scram,
     settings,
     shared_store_schema,
+    token_schema,
     transport_schema,
     transport_words,
 )
@@ -116,7 +119,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.limits]", schema.LimitsTable),
     ("[front_end.forms]", schema.FormsTable),
     ("[[front_end.forms.also_opens]]", schema.OtherKeyTable),
-    ("[front_end.token_verifier]", schema.TokenVerifierTable),
+    ("[[front_end.token_issuers]]", token_schema.TokenIssuerTable),
     ("[front_end.kerberos]", kerberos_schema.KerberosTable),
     ("[front_end.etcd]", etcd_schema.EtcdTable),
     ("[front_end.shared_store]", shared_store_schema.SharedStoreTable),
@@ -124,8 +127,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("[front_end.directories.ldap]", directory_schema.LdapTable),
     ("[front_end.directories.sql]", directory_schema.SqlTable),
     ("[front_end.directories.http]", directory_schema.HttpLookUpTable),
+    ("[front_end.client_certificates]", client_certificates.ClientCertificatesTable),
+    ("[front_end.scram]", scram.ScramTable),
     ("[front_end.sign_in_policy]", policy_schema.PolicyTable),
     ("[[front_end.sign_in_policy.rules]]", policy_schema.RuleTable),
+    ("[[front_end.sign_in_policy.main_password_rules]]", policy_schema.MainPasswordRuleTable),
     ("[front_end.sign_in_policy.hook]", policy_schema.PolicyHookTable),
     ("[front_end.manager]", manager_schema.ManagerTable),
     ("[front_end.manager.canaries.PROTOCOL]", manager_schema.CanaryTable),
@@ -175,7 +181,10 @@ def reference() -> str:
         | _texts(directory_schema)
         | _texts(hub_schema)
         | _texts(kerberos_schema)
+        | _texts(token_schema)
         | _texts(policy_schema)
+        | _texts(scram)
+        | _texts(client_certificates)
         | _texts(transport_schema)
     )
     texts |= {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import Field, create_model
 
+from gatepost.configuration.client_certificates import ClientCertificatesTable
 from gatepost.configuration.database_schema import DatabaseTable
 from gatepost.configuration.directory_schema import DirectoryTable
 from gatepost.configuration.etcd_schema import EtcdTable
@@ -18,9 +19,11 @@ from gatepost.configuration.hub_schema import HubTable
 from gatepost.configuration.kerberos_schema import KerberosTable
 from gatepost.configuration.manager_schema import ManagerTable
 from gatepost.configuration.policy_schema import PolicyTable
-from gatepost.configuration.settings import Forms, FrontEnd, Limits, TokenSettings
+from gatepost.configuration.scram import ScramTable
+from gatepost.configuration.settings import Forms, FrontEnd, Limits
 from gatepost.configuration.shared_store_schema import SharedStoreTable
 from gatepost.configuration.tables import MAX_COUNT, MAX_SECONDS, Table, default_of
+from gatepost.configuration.token_schema import TokenIssuerTable
 from gatepost.configuration.transport_schema import (
     MAX_SIZE,
     ReceiveConnectorTable,
@@ -79,21 +82,6 @@ else:
     LimitsTable = create_model(
         "LimitsTable", __base__=Table, **{f.name: _limit(f.name, _KINDS[f.name], f.default) for f in fields(Limits)}
     )
-
-
-class TokenVerifierTable(Table):
-    """Verification of bearer tokens (OAUTHBEARER, XOAUTH2). Without this table tokens are not offered."""
-
-    key: str = Field(examples=['"pki/tokens.pem"'])
-    """File with the PEM public key of the issuer."""
-    issuer: str = Field(examples=['"https://id.contoso.com"'])
-    """What the token's `iss` must be."""
-    audience: str = Field(examples=['"mail"'])
-    """What the token's `aud` must hold."""
-    algorithms: list[str] = Field(default=list(default_of(TokenSettings, "algorithms")), examples=['["ES256"]'])
-    """Signature algorithms that are accepted."""
-    user_claim: str = Field(default=default_of(TokenSettings, "user_claim"), examples=['"upn"'])
-    """The claim that holds the login name."""
 
 
 class OtherKeyTable(Table):
@@ -160,8 +148,9 @@ class FrontEndTable(Table):
     log_requests: bool = Field(default=default_of(FrontEnd, "log_requests"), examples=["true"])
     """Whether every HTTP request gets a line in the log, beside the one of its connection."""
     shared_state: str = Field(default="", examples=['"state/shared.sqlite"'])
-    """File of what front ends must share: the server of each device, sign-outs. Default: `shared.sqlite` beside the
-    registry."""
+    """File of what front ends share: devices' servers, sign-outs. Default: `shared.sqlite` beside the registry."""
+    app_passwords: str = Field(default="", examples=['"state/app-passwords.sqlite"'])
+    """File of app passwords (`docs/app-passwords.md`). Default: `app-passwords.sqlite` beside the registry."""
     peer_certificate: str = Field(default="", examples=['"pki/cas-01-peer.crt"'])
     """File with the certificate that this front end shows other front ends, made by `gatepost ca issue`. Needed when
     this server has a `peer` endpoint or another front end that it proxies to has one. `{server}` in it stands for the
@@ -172,13 +161,15 @@ class FrontEndTable(Table):
     """File with the organization's own CA, made by `gatepost ca init`: what a peer's certificate must be signed by."""
     limits: LimitsTable = LimitsTable()
     forms: FormsTable = FormsTable()
-    token_verifier: TokenVerifierTable | None = None
+    token_issuers: list[TokenIssuerTable] = []
     manager: ManagerTable | None = None
     transport: HubTable | None = None
     etcd: EtcdTable | None = None
     shared_store: SharedStoreTable | None = None
     directories: list[DirectoryTable] = []
     kerberos: KerberosTable | None = None
+    scram: ScramTable | None = None
+    client_certificates: ClientCertificatesTable | None = None
     sign_in_policy: PolicyTable = PolicyTable()
 
 
@@ -277,6 +268,7 @@ class SignInTable(Table):
     form: FormWord = Field(default=SignInForm.USER, examples=['"master-name"'])
     """`user`: the user's own name and password. `master-name`: the name `user*master` with the master user's password.
     `master-authzid`: SASL PLAIN with the user as authorization identity and the master user's credentials.
+    `assertion`: SASL OAUTHBEARER with a token that names the user and is good for a minute; see `docs/oauth.md`.
     `kerberos`: SASL GSSAPI with a ticket of the user's, by constrained delegation (`docs/kerberos.md`)."""
     master_user: str = Field(default=default_of(SignIn, "master_user"), examples=['"gatepost"'])
     """Name of the master user; needed by the two master forms."""
@@ -284,11 +276,18 @@ class SignInTable(Table):
     """File with the master user's password; a line end at its end is dropped. Relative to this file."""
     separator: str = Field(default=default_of(SignIn, "separator"), examples=['"*"'])
     """What stands between user and master user in the form `master-name`."""
+    assertion_key_file: str = Field(default="", examples=['"secrets/assertion.key"'])
+    """File with the private key that signs the tokens of the form `assertion` (`gatepost assertion-key make`)."""
+    token_audience: str = Field(default=default_of(SignIn, "token_audience"), examples=['"imap.contoso.com"'])
+    """The server's name in the `aud` of tokens. In those of the form `assertion` it is the server's `fqdn` by default.
+    With the form `user`, and over HTTP, users' own tokens are passed on where their `aud` holds it; empty: none are."""
     pipelined: bool = Field(default=default_of(SignIn, "pipelined"), examples=["true"])
     """Send the whole sign-in at once instead of step by step. Faster; Dovecot takes it, Exchange does not."""
     http: HttpSignInWord = Field(default=HttpSignIn.BASIC, examples=['"header"'])
-    """HTTP: `basic` passes the user's Basic credentials on; `header` names the user in a header the server trusts, and
-    needs TLS or a loopback address; `kerberos` is Negotiate with a ticket of the user's, by constrained delegation."""
+    """HTTP: `basic` passes the user's Basic credentials on, or the user's own token where `token_audience` is in it;
+    `master` signs in by Basic as `user*master` with the master user's password; `header` names the user in a header
+    that the server trusts, and needs TLS or a loopback address; `kerberos` is Negotiate with a ticket of the user's, by
+    constrained delegation."""
     http_header: str = Field(default=default_of(SignIn, "http_header"), examples=['"X-Auth-User"'])
     """The header's name for `http = "header"`."""
     send_epoch: bool = Field(default=default_of(SignIn, "send_epoch"), examples=["true"])
@@ -340,8 +339,8 @@ class VirtualDirectoryTable(Table):
     external_url: str | None = Field(default=None, examples=['"https://mail.contoso.com/owa"'])
     """What clients outside are told. Only for Internet-facing sites."""
     authentication: list[AuthenticationWord] = Field(default=[AuthenticationMethod.INTEGRATED], examples=['["basic"]'])
-    """Methods it accepts: `basic`, `integrated`, `forms`. On a front end `forms` shows browsers the sign-in page;
-    `integrated` is what other front ends need to proxy to it."""
+    """Methods it accepts: `basic`, `integrated`, `forms`, `certificate`. On a front end `forms` shows browsers the
+    sign-in page; `integrated` is what other front ends need to proxy to it."""
     name: str = Field(default="", examples=['"owa (Default Web Site)"'])
     """Its name in management commands. Default: the service's word and `(Default Web Site)`."""
     path_class: PathClassWord | None = Field(default=None, examples=['"interactive"'])

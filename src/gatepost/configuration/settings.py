@@ -8,7 +8,13 @@ from datetime import datetime
 from gatepost.configuration.hub_settings import HubSettings
 from gatepost.configuration.manager_settings import ManagerSettings
 from gatepost.directory.policy.settings import PolicySettings
-from gatepost.directory.settings import DirectorySettings, KerberosSettings
+from gatepost.directory.settings import (
+    CertificateSettings,
+    DirectorySettings,
+    KerberosSettings,
+    ScramSettings,
+    TokenIssuer,
+)
 from gatepost.organization.model import Network, Organization, Server
 from gatepost.wire.submission_front import EXTENSIONS
 
@@ -77,17 +83,6 @@ class Limits:
     registry_age_seconds: float = 300.0
     """A registry that has not been heard of for longer: nobody is sent to a database any more, for another server may
     have it by now. Sessions that are there go on (SPEC A4)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSettings:
-    """Local verification of JWT bearer tokens; `key` is a PEM public key."""
-
-    key: bytes = field(repr=False)
-    issuer: str
-    audience: str
-    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
-    user_claim: str = "email"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +188,16 @@ class FrontEnd:
     log_requests: bool = False
     """One line for every HTTP request, beside the one for every connection."""
     limits: Limits = field(default_factory=Limits)
-    token: TokenSettings | None = None
+    token_issuers: tuple[TokenIssuer, ...] = ()
+    """Whose bearer tokens are taken. None: they are not offered."""
     kerberos: KerberosSettings | None = None
+    scram: ScramSettings | None = None
+    client_certificates: CertificateSettings | None = None
+    """None: clients are asked for none."""
     shared_state: str = ""
     """Path of the SQLite file with what all front ends of this registry must know of devices and sign-outs."""
+    app_passwords: str = ""
+    """Path of the SQLite file with app passwords; empty: there are none."""
     forms: Forms = field(default_factory=Forms)
     peer_keys: PeerKeys | None = None
     manager: ManagerSettings | None = None

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gatepost.organization.addresses import owner_of
 
 Work = Callable[[], bool]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class CheckQueue:
             self._waiting += 1
         return check.done
 
-    def put_elsewhere(self, client: str, start: Callable[[], asyncio.Future[bool]]) -> asyncio.Future[bool]:
+    def put_elsewhere(self, client: str, start: Callable[[], asyncio.Future[T]]) -> asyncio.Future[T]:
         """Have a check done that needs no thread of these, but counts for its client address. Raises `QueueFull`."""
         owner = owner_of(client)
         if self._closed:

@@ -6,9 +6,15 @@ import asyncio
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from gatepost.configuration.settings import FrontEnd
+from gatepost.directory.app_password_store import AppPasswords
 from gatepost.directory.cached import CachedDirectory
+from gatepost.directory.certificates import Certificates
 from gatepost.directory.kerberos_port import KerberosAcceptor, KerberosOnward
 from gatepost.directory.port import Engine, OwnedDirectory, User
 from gatepost.directory.settings import DirectorySettings, SqlKind
@@ -16,6 +22,13 @@ from gatepost.directory.several import DirectoriesInOrder, Part
 from gatepost.directory.sign_in import SignInService
 from gatepost.directory.sqlite import SqliteDirectory
 
+if TYPE_CHECKING:
+    from gatepost.directory.tokens.verifier import Tokens
+
+_HTTP_CLIENT = (
+    "anyio._backends._asyncio", "httpcore2._async.http11", "httpcore2._backends.anyio", "truststore", "encodings.idna",
+)  # fmt: skip
+"""What the HTTP client loads with its first connection."""
 _HASHES = ("gatepost.directory.schemes", "passlib.handlers.ldap_digests", "passlib.handlers.sha2_crypt")
 
 
@@ -45,8 +58,48 @@ def open_kerberos(sign_in: SignInService, front_end: FrontEnd) -> None:
     sign_in.kerberos, sign_in.onward = kerberos, onward
 
 
+def open_app_passwords(front_end: FrontEnd, loop: asyncio.AbstractEventLoop) -> AppPasswords | None:
+    """The app passwords of this front end, followed from now on; None where there are none."""
+    if not front_end.app_passwords:
+        return None
+    app_passwords = AppPasswords(front_end.app_passwords, loop)
+    app_passwords.start()
+    return app_passwords
+
+
+def use_other_ways(sign_in: SignInService, front_end: FrontEnd) -> None:
+    """Offer SCRAM, and judge clients' certificates, as this configuration says.
+
+    Made-up keys come from the certificate's private key, which front ends of one name share, so that all of them
+    answer alike.
+    """
+    sign_in.scram = front_end.scram
+    sign_in.certificates = Certificates(front_end.client_certificates) if front_end.client_certificates else None
+    if front_end.scram is not None and front_end.private_key:
+        key = load_pem_private_key(front_end.private_key, None)
+        octets = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        sign_in.scram_decoys = blake2b(octets, digest_size=32, person=b"scram decoys").digest()
+
+
+def open_tokens(front_end: FrontEnd, default_domain: str) -> Tokens | None:
+    """What judges bearer tokens, where the configuration says so. Belongs to the running loop.
+
+    Raises ValueError when the key of an issuer cannot be used.
+    """
+    if not front_end.token_issuers:
+        return None
+    from gatepost.directory.tokens.verifier import Tokens  # its libraries are large; most front ends take no tokens
+
+    tokens = Tokens(front_end.token_issuers, default_domain)
+    tokens.start()
+    return tokens
+
+
 def load_directories(front_end: FrontEnd) -> None:
-    """Load all that the engines and Kerberos need, for who may not be able to read this program's files later."""
+    """Load all that engines, Kerberos and tokens need, for who may not be able to read this program's files later."""
+    if front_end.token_issuers:
+        for module in ("gatepost.directory.tokens.verifier", *_HTTP_CLIENT):
+            importlib.import_module(module)
     if front_end.kerberos is not None:
         importlib.import_module("gatepost.directory.kerberos")
         importlib.import_module("gatepost.directory.kerberos_onward")
@@ -142,12 +195,7 @@ def _modules(settings: DirectorySettings) -> tuple[str, ...]:
     if settings.http is not None:
         return (
             "gatepost.directory.http_look_up",
-            # What the HTTP client loads with its first connection.
-            "anyio._backends._asyncio",
-            "httpcore2._async.http11",
-            "httpcore2._backends.anyio",
-            "truststore",
-            "encodings.idna",
+            *_HTTP_CLIENT,
             *_HASHES,
         )
     return ()

@@ -41,6 +41,9 @@ MIN_HASH_BYTES = 12
 _SURROUNDINGS = frozenset(map(error_to_str, (-22, -33)))
 """What argon2 says when it gets no memory or no thread (ARGON2_MEMORY_ALLOCATION_ERROR, ARGON2_THREAD_FAIL)."""
 
+_SCRAM = "{SCRAM-SHA-256}"
+"""What keys of SCRAM begin with (`directory.scram_keys`)."""
+
 _HASHER = argon2.PasswordHasher(TIME_COST, MEMORY_KIB, PARALLELISM)
 
 
@@ -100,6 +103,10 @@ def check(password_hash: str, tries: tuple[bytes, ...]) -> bool:
 
     Raises `CheckFailed` when it could not be judged, `BadPasswordHash` when the stored hash is not usable.
     """
+    if password_hash.startswith(_SCRAM):
+        from gatepost.directory import scram_keys  # it imports this module
+
+        return scram_keys.check(password_hash, tries)
     if password_hash.startswith("{"):
         from gatepost.directory import schemes  # its libraries are only for directories that store other hashes
 
@@ -118,7 +125,12 @@ def check(password_hash: str, tries: tuple[bytes, ...]) -> bool:
 
 
 def require_usable_hash(password_hash: str) -> None:
-    """Raises `BadPasswordHash` unless `password_hash` is argon2id and of bearable cost."""
+    """Raises `BadPasswordHash` unless `password_hash` is argon2id, or keys of SCRAM, and of bearable cost."""
+    if password_hash.startswith(_SCRAM):
+        from gatepost.directory import scram_keys  # it imports this module
+
+        scram_keys.read_keys(password_hash)
+        return
     try:
         found = argon2.extract_parameters(password_hash)
     except exceptions.InvalidHashError as error:
@@ -152,6 +164,14 @@ def generation(password_hash: str, key: bytes) -> bytes:
     return blake2b(password_hash.encode(), key=key, digest_size=16, person=b"generation").digest()
 
 
+def is_scram(password_hash: str) -> bool:
+    """Whether the stored hash is SCRAM's keys."""
+    return password_hash.startswith(_SCRAM)
+
+
 def has_other_cost(password_hash: str) -> bool:
-    """Whether the hash was not made with today's cost, so that the password is best set again."""
-    return _HASHER.check_needs_rehash(password_hash)
+    """Whether the hash was not made with today's cost, so that the password is best set again.
+
+    Keys of SCRAM are for clients to say.
+    """
+    return not is_scram(password_hash) and _HASHER.check_needs_rehash(password_hash)

@@ -9,6 +9,7 @@ from typing import Protocol as Port
 
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.routing.decision import Mailbox
+from gatepost.wire.events import TokenHelp
 
 BY_DIRECTORY = "{DIRECTORY}"
 """What `User.password_hash` begins with where the directory judges. What follows changes with the password; nothing
@@ -145,14 +146,35 @@ class OwnedDirectory(Directory, Port):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedToken:
+    """What was found of a bearer token. Without an `owner` it is not good, for `reason`."""
+
+    owner: str = ""
+    """The canonical login name that it speaks for."""
+    reason: str = ""
+    until: float | None = None
+    """Until when it is good, as `time.time` has it; None: it does not say."""
+    known_until: float | None = None
+    """Until when this judgement may be taken from memory, as `time.time` has it; None: as long as the token is good."""
+    audiences: tuple[str, ...] = ()
+    lacks: str = ""
+    """Scopes that the protocol needs and the token has not."""
+
+
 class TokenVerifier(Port):
-    """Judges bearer tokens (OAUTHBEARER, RFC 7628; XOAUTH2)."""
+    """Judges bearer tokens (OAUTHBEARER, RFC 7628; XOAUTH2; HTTP Bearer, RFC 6750)."""
 
-    async def verify(self, user_name: str, token: str) -> str | None:
-        """The canonical login name that the token speaks for, or None. Raises `TokenVerifierUnavailable`.
+    async def verify(self, token: str, protocol: Protocol) -> JudgedToken:
+        """What is found of the token, for use with `protocol`. Raises `TokenVerifierUnavailable`."""
+        ...
 
-        `user_name` is what the client claims (may be empty); a verifier answers None when the token belongs to another.
-        """
+    def help(self, protocol: Protocol) -> TokenHelp:
+        """What clients are told of whom to get a token from."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. Nothing is asked afterwards."""
         ...
 
 
@@ -179,3 +201,9 @@ class SignInResult:
     """What a right password is remembered by (`SignInService.still_right`); empty where none was judged right."""
     asking: bool = field(default=False, compare=False)
     """`UNAVAILABLE` only because the directory is being asked: `SignInService.learn` waits for it."""
+    app_password: int = field(default=0, compare=False)
+    """The number of the app password that opened; 0: it was none. A mailbox server knows no app passwords."""
+    audiences: tuple[str, ...] = field(default=(), compare=False)
+    """Whom a bearer token that was found good is meant for."""
+    lacks: str = field(default="", compare=False)
+    """`PROTOCOL_NOT_ALLOWED` because the token has not these scopes: another token of the same user may have them."""

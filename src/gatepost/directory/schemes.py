@@ -26,7 +26,7 @@ from passlib.hash import (
     sha512_crypt,
 )
 
-from gatepost.directory import passwords
+from gatepost.directory import passwords, scram_keys
 from gatepost.directory.passwords import BadPasswordHash
 
 MAX_BCRYPT_COST = 14
@@ -93,6 +93,7 @@ def stored_hash(text: str, *, allow_plain: bool) -> str:
         return ""
     if len(text) > MAX_HASH_CHARACTERS:
         raise BadPasswordHash("longer than any hash")
+    text = scram_keys.from_rfc_5803(text) or text
     match = _SCHEME.fullmatch(text)
     scheme, value = (match[1].upper(), match[2]) if match else ("", text)
     if scheme in {"", "CRYPT"}:
@@ -104,6 +105,10 @@ def stored_hash(text: str, *, allow_plain: bool) -> str:
     if scheme == "ARGON2ID":
         passwords.require_usable_hash(value)
         return value
+    if scheme == "SCRAM-SHA-256":
+        text = scram_keys.MARK + value
+        scram_keys.read_keys(text)
+        return text
     if scheme in _PLAIN:
         if not allow_plain:
             raise BadPasswordHash("a password stored as it is, which allow_plain_passwords does not allow")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gatepost.directory.ldap.mapping import Mapping
+from gatepost.organization.model import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +139,96 @@ class KerberosSettings:
     def asks(self) -> bool:
         """Whether tickets are asked for, beside those that are judged."""
         return bool(self.delegation_principal or self.peer_principal)
+
+
+SCRAM_ITERATIONS = 100_000
+"""Of keys that are made here; RFC 7677 asks for 4096 at least. Clients work so long too: 50 ms on a phone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramSettings:
+    """Where SCRAM is offered."""
+
+    protocols: frozenset[Protocol]
+    iterations: int = SCRAM_ITERATIONS
+    """What the stores' keys are made with, so that made-up ones look like them."""
+
+
+class NameSource(Enum):
+    """Where in a certificate the user's name is."""
+
+    UPN = "upn"
+    EMAIL = "email"
+    COMMON_NAME = "common-name"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSettings:
+    """Whose certificates clients sign in with."""
+
+    ca: bytes = field(repr=False)
+    """PEM certificates of the authorities."""
+    crl: str = ""
+    """Path of the file with their CRLs, DER or PEM; read by the workers when it changes. Empty: none is asked."""
+    optional: frozenset[Protocol] = frozenset()
+    """Listeners of these protocols ask clients for a certificate."""
+    required: frozenset[Protocol] = frozenset()
+    """Listeners of these protocols end handshakes without one."""
+    names: tuple[NameSource, ...] = (NameSource.UPN, NameSource.EMAIL)
+    """The first that a certificate has says whose it is."""
+
+    def asks(self, protocol: Protocol) -> bool:
+        """Whether clients of this protocol are asked for one."""
+        return protocol in self.optional or protocol in self.required
+
+
+class TokenMethod(Enum):
+    """Who judges an issuer's tokens."""
+
+    KEYS = "keys"
+    """We, by the issuer's public keys (RFC 7519)."""
+    INTROSPECTION = "introspection"
+    """The issuer itself, asked about each token (RFC 7662)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    """Whose bearer tokens are taken, and what must be in them.
+
+    `key` is PEM; with neither `key` nor `jwks_uri` the issuer's metadata say where its keys are (OpenID Connect
+    Discovery 1.0, RFC 8414), and likewise for `introspection_uri`.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...] = ()
+    """One of them must be in `aud`."""
+    method: TokenMethod = TokenMethod.KEYS
+    key: bytes = field(default=b"", repr=False)
+    jwks_uri: str = ""
+    introspection_uri: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    ca: bytes = b""
+    """PEM certificates that sign the issuer's; empty: the system's."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    user_claim: str = "email"
+    domains: tuple[str, ...] = ()
+    """Whose users it may speak for, in lower case; empty: everybody's."""
+    token_types: tuple[str, ...] = ("at+jwt", "JWT")
+    """What `typ` may be, without regard to case; a token without one counts as `JWT`."""
+    scopes: tuple[str, ...] = ()
+    """What a token must hold for every protocol."""
+    protocol_scopes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Protocol by its word, and what a token must hold for it besides."""
+    keys_seconds: float = 300.0
+    """For so long the issuer's keys are taken as they were fetched."""
+    outage_seconds: float = 86400.0
+    """While they cannot be fetched they are taken as they were last, for so long after that."""
+    introspection_seconds: float = 60.0
+    """For so long an answer about a token that is active is taken from memory, never beyond its `exp`."""
+    seconds: float = 5.0
+    """The longest for a question to the issuer."""
+
+    def needed(self, protocol: str) -> tuple[str, ...]:
+        """The scopes for a protocol, given by its word."""
+        return (*self.scopes, *dict(self.protocol_scopes).get(protocol, ()))

@@ -1,8 +1,8 @@
 """Signing in: is this who they say, and may they use this protocol?
 
-    password_now ── name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
+    password_now ── app passwords; name cache, keyed digest ──► answer (a few µs, most of all sign-ins)
     password ── directory ── bounded, fair queue ── argon2 in threads ──► answer, remembered if right
-    token ── verifier ── directory ──► answer
+    token ── verifier ── directory ──► answer (`directory.token_sign_in`)
     user_of_session ── directory ──► answer (whoever signed in before: still the same user, still allowed?)
 
 Nothing that is remembered is a secret in plain: successes are kept as keyed digests of (user name, stored hash,
@@ -36,12 +36,12 @@ from gatepost.directory.port import (
     DirectoryUnavailable,
     SignInResult,
     TokenVerifier,
-    TokenVerifierUnavailable,
     User,
     Verdict,
 )
 from gatepost.directory.remembered import DIGEST_BYTES, Remembered
-from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, SignedInUsers, not_allowed
+from gatepost.directory.signed_in import OUTAGE_SECONDS, WRONG, not_allowed
+from gatepost.directory.token_sign_in import TokenSignIn
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import BadLoginName, canonical_login_name
 
@@ -64,11 +64,21 @@ UNTOLD_SECONDS = 300.0
 CHECK_SECONDS = 30.0
 """Longest wait for one password check; in a full queue each takes its turn within seconds."""
 
-TOKEN_SECONDS = 10.0
-"""Longest wait for the token verifier."""
-
 MAX_ROUNDS = 4
 """How often a sign-in is judged anew because the user was changed meanwhile; after that the client comes back later."""
+
+
+NOT_THE_MAIN_ONE = "the main password is not accepted for this protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a password came: protocol, client address, service of HTTP, and whether by the sign-in page."""
+
+    protocol: Protocol
+    client: str
+    service: str
+    page: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ class _Known:
     since: float
 
 
-class SignInService(SignedInUsers):
+class SignInService(TokenSignIn):
     """Judges credentials for one worker. Belongs to the loop it is made in.
 
     `waiting_limit`: password checks that may wait for a thread; one more is answered with `Verdict.BUSY`, and so is one
@@ -107,24 +117,24 @@ class SignInService(SignedInUsers):
         known_seconds: float = KNOWN_SECONDS,
         policy: SignInPolicy | None = None,
     ) -> None:
-        super().__init__(directory, default_domain, clock, policy or SignInPolicy(PolicySettings(penalty=None)))
-        self._verifier = token_verifier
+        super().__init__(
+            directory,
+            default_domain,
+            clock,
+            policy or SignInPolicy(PolicySettings(penalty=None)),
+            CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address),
+            remembered or Remembered(),
+            token_verifier,
+            min(KNOWN_SECONDS, known_seconds),
+        )
         self._dummy_hash = dummy_hash or passwords.make_dummy_hash()
-        self._queue = CheckQueue(threads or os.cpu_count() or 1, waiting_limit, per_address)
-        self._remembered = remembered or Remembered()
         self._names: dict[str, _Known] = {}
         self._running: dict[bytes, asyncio.Future[bool]] = {}
-        self._known_seconds = min(KNOWN_SECONDS, known_seconds)
         self._log = structlog.get_logger("gatepost")
         self.kerberos: KerberosAcceptor | None = None
         """Judges tickets; None: they are not accepted. Whoever puts another in its place closes this one."""
         self.onward: KerberosOnward | None = None
         """Asks for tickets at other servers; None: there are none to be had."""
-
-    @property
-    def accepts_tokens(self) -> bool:
-        """Whether bearer tokens can be judged here."""
-        return self._verifier is not None
 
     def close(self) -> None:
         """Take no more checks; those that run end in their threads."""
@@ -133,13 +143,23 @@ class SignInService(SignedInUsers):
             self.kerberos.close()
         if self.onward is not None:
             self.onward.close()
+        if self._verifier is not None:
+            self._verifier.close()
 
     def accepts_tickets(self, protocol: Protocol) -> bool:
         """Whether Kerberos can be offered for this protocol."""
         return self.kerberos is not None and self.kerberos.serves(protocol)
 
-    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
-        """The answer where it is known at once (the same name and password were right lately), else None."""
+    def password_now(
+        self, name: str, password: str, protocol: Protocol, client: str = "", service: str = "", *, page: bool = False
+    ) -> SignInResult | None:
+        """The answer where it is known at once (the same name and password were right lately), else None.
+
+        `service`: of HTTP, the virtual directory's. `page`: from the sign-in page, where app passwords do not count.
+        """
+        by_app = None if page else self._app_password_now(name, password, protocol, client, service)
+        if by_app is not None:
+            return by_app
         known = self._names.get(name)
         if known is None or not self.policy.answers_from_memory(name, protocol, client):
             return None
@@ -152,6 +172,8 @@ class SignInService(SignedInUsers):
         now = self._clock()
         age = self._remembered.age(proof, now)
         if age is None or age > _good_for(known.user) or now - known.since > self._known_seconds:
+            return None
+        if not self.policy.takes_main_password(known.user, protocol, client, service):
             return None
         if not self.policy.allows(known.user, protocol, client):
             return not_allowed(known.user)
@@ -170,13 +192,16 @@ class SignInService(SignedInUsers):
                 if user is None or user.tells_of_password:
                     self._remembered.remember(proof, self._clock())
 
-    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
+    async def password(
+        self, name: str, password: str, protocol: Protocol, client: str, service: str = "", *, page: bool = False
+    ) -> SignInResult:
         """Judge a name and password. Never raises for what a client or the directory does.
 
         `client` is the client's own address (a balancer's PROXY header tells it): its checks are counted together.
         Behind wrong passwords of the same address it waits for its turn, up to `Penalty.longest_wait_seconds`.
+        `service` and `page` are as for `password_now`.
         """
-        known = self.password_now(name, password, protocol, client)
+        known = self.password_now(name, password, protocol, client, service, page=page)
         if known is not None:
             return known
         canonical, fault = "", ""
@@ -184,14 +209,13 @@ class SignInService(SignedInUsers):
             canonical = canonical_login_name(name, self._default_domain)
         except BadLoginName as error:
             fault = str(error)
-        check = partial(self._password, name, canonical, fault, password, protocol, client)
+        way = _Way(protocol, client, service, page)
+        check = partial(self._password, name, canonical, fault, password, way)
         return await self.policy.judge(name, canonical, password, protocol, client, check)
 
-    async def _password(
-        self, name: str, canonical: str, fault: str, password: str, protocol: Protocol, client: str
-    ) -> SignInResult:
+    async def _password(self, name: str, canonical: str, fault: str, password: str, way: _Way) -> SignInResult:
         """As `password`, when it is its turn. `fault`: why nobody can have this name."""
-        tries = passwords.attempts(password)
+        tries, client = passwords.attempts(password), way.client
         if not tries:
             return await self._refuse_after_work(client, b"\0", "no possible password")
         if fault:
@@ -199,22 +223,17 @@ class SignInService(SignedInUsers):
         for _ in range(MAX_ROUNDS):
             try:
                 user = await self._directory.ask(canonical)
-                result = await self._judge(user, canonical, tries, protocol, client)
+                if not way.page:
+                    by_app = self._by_app_password(user, password, way.protocol, client, way.service)
+                    if by_app is not None:
+                        return by_app
+                result = await self._judge(user, canonical, tries, way)
                 if await self._directory.ask(canonical) == user:
                     self._remember_name(name, result)
                     return result
             except DirectoryUnavailable as away:
-                return self._judge_by_memory(name, tries[0], protocol, client, away)
+                return self._judge_by_memory(name, tries[0], way, away)
         return SignInResult(Verdict.UNAVAILABLE, reason="the user keeps changing")
-
-    async def token(self, name: str, token: str, protocol: Protocol, client: str = "") -> SignInResult:
-        """Judge a bearer token; `name`, if not empty, must be a name or address of the user it speaks for.
-
-        A wrong one is not charged: nobody guesses tokens, and clients show expired ones.
-        """
-        result = await self._token(name, token, protocol, client)
-        self.policy.decided("(a token's)", protocol, client, result)
-        return result
 
     async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """The user of a Kerberos ticket, by the rules for users, protocols and networks as well. Never raises."""
@@ -225,39 +244,17 @@ class SignInService(SignedInUsers):
         self.policy.decided("(a ticket's)", protocol, client, result)
         return result
 
-    async def _token(self, name: str, token: str, protocol: Protocol, client: str) -> SignInResult:
-        if self._verifier is None:
-            return SignInResult(WRONG, reason="tokens are not accepted")
-        try:
-            async with asyncio.timeout(TOKEN_SECONDS):
-                owner = await self._verifier.verify("", token)
-            if owner is None:
-                return SignInResult(WRONG, reason="the token is not valid")
-            user = await self._directory.ask(owner)
-            claimed = await self._directory.ask(canonical_login_name(name, self._default_domain)) if name else user
-        except BadLoginName as error:
-            return SignInResult(WRONG, reason=f"no possible name: {error}")
-        except TimeoutError:
-            return SignInResult(Verdict.UNAVAILABLE, reason="the token verifier did not answer")
-        except (DirectoryUnavailable, TokenVerifierUnavailable) as fault:
-            return SignInResult(Verdict.UNAVAILABLE, reason=str(fault))
-        if user is None or claimed is None or claimed.name != user.name:
-            return SignInResult(WRONG, reason="the token speaks for another user or none")
-        if user.disabled:
-            return SignInResult(WRONG, reason="disabled")
-        if not self.policy.allows(user, protocol, client):
-            return not_allowed(user)
-        return SignInResult(Verdict.SIGNED_IN, user)
-
-    async def _judge(
-        self, user: User | None, canonical: str, tries: tuple[bytes, ...], protocol: Protocol, client: str
-    ) -> SignInResult:
+    async def _judge(self, user: User | None, canonical: str, tries: tuple[bytes, ...], way: _Way) -> SignInResult:
         """The judgement if `user` is who has this name now."""
+        protocol, client = way.protocol, way.client
         if user is None:
             return await self._refuse_after_work(client, tries[0], "unknown user", len(tries), canonical)
         if user.disabled or not user.password_hash:
             reason = "disabled" if user.disabled else "has no password"
             return await self._refuse_after_work(client, tries[0], reason, len(tries), canonical)
+        if not self.policy.takes_main_password(user, protocol, client, way.service):
+            # Not judged at all: nobody can find out here whether it is right.
+            return await self._refuse_after_work(client, tries[0], NOT_THE_MAIN_ONE, len(tries), canonical)
         proof = _with_password(self._digest_of(user.name, user.password_hash), tries[0])
         refused = await self._check(client, proof, user.password_hash, tries, user)
         if refused is not None:
@@ -266,12 +263,10 @@ class SignInService(SignedInUsers):
             return not_allowed(user)
         return SignInResult(Verdict.SIGNED_IN, user, proof=proof)
 
-    def _judge_by_memory(
-        self, name: str, password: bytes, protocol: Protocol, client: str, fault: DirectoryUnavailable
-    ) -> SignInResult:
+    def _judge_by_memory(self, name: str, password: bytes, way: _Way, fault: DirectoryUnavailable) -> SignInResult:
         """While the directory is down: whoever signed in before with this very name and password still does."""
-        known = self._names.get(name)
-        if known is not None:
+        known, protocol, client = self._names.get(name), way.protocol, way.client
+        if known is not None and self.policy.takes_main_password(known.user, protocol, client, way.service):
             age = self._remembered.age(_with_password(known.digest, password), self._clock())
             if age is not None and age <= OUTAGE_SECONDS:
                 return known.signed_in if self.policy.allows(known.user, protocol, client) else not_allowed(known.user)

@@ -156,9 +156,9 @@ class SignedInUsers:
         self.directory_changes += 1
 
 
-def not_allowed(user: User) -> SignInResult:
+def not_allowed(user: User, reason: str = "the user may not use this protocol") -> SignInResult:
     """Right, but not for this protocol, or not from there."""
-    return SignInResult(Verdict.PROTOCOL_NOT_ALLOWED, user, "the user may not use this protocol")
+    return SignInResult(Verdict.PROTOCOL_NOT_ALLOWED, user, reason)
 
 
 def unavailable(fault: DirectoryUnavailable) -> SignInResult:

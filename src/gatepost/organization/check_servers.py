@@ -171,8 +171,12 @@ def _check_sign_in(server: Server) -> Iterator[Finding]:
     sign_in = server.sign_in
     path: Path = ("servers", server.name, "sign_in")
     who = f"server {server.name}"
-    if sign_in.form in (SignInForm.MASTER_NAME, SignInForm.MASTER_AUTHZID):
+    if sign_in.form in {SignInForm.MASTER_NAME, SignInForm.MASTER_AUTHZID} or sign_in.http is HttpSignIn.MASTER:
         yield from _check_master(path, who, sign_in)
+    if sign_in.form is SignInForm.ASSERTION and not sign_in.assertion_key:
+        message = 'the sign-in form "assertion" needs a key to sign with'
+        remedy = "set assertion_key_file to a file made by: gatepost assertion-key make FILE"
+        yield error((*path, "assertion_key_file"), who, message, remedy)
     if sign_in.http is HttpSignIn.HEADER:
         yield from _check_header(path, who, server)
     if sign_in.http in (HttpSignIn.HEADER, HttpSignIn.KERBEROS):
@@ -183,7 +187,7 @@ def _check_sign_in(server: Server) -> Iterator[Finding]:
 
 
 def _check_master(path: Path, who: str, sign_in: SignIn) -> Iterator[Finding]:
-    form = sign_in.form.value
+    form = "http = master" if sign_in.http is HttpSignIn.MASTER else sign_in.form.value
     if not sign_in.master_user:
         message = f'the sign-in form "{form}" needs a master user'
         yield error((*path, "master_user"), who, message, "set master_user to the name the server knows it by")
@@ -191,7 +195,7 @@ def _check_master(path: Path, who: str, sign_in: SignIn) -> Iterator[Finding]:
         message = f'the sign-in form "{form}" needs the master user\'s password'
         remedy = "set master_password_file to a file that holds it"
         yield error((*path, "master_password_file"), who, message, remedy)
-    if sign_in.form is SignInForm.MASTER_NAME and not sign_in.separator:
+    if (sign_in.form is SignInForm.MASTER_NAME or sign_in.http is HttpSignIn.MASTER) and not sign_in.separator:
         remedy = 'set it as the server has it, for example separator = "*"'
         yield error((*path, "separator"), who, "the separator between user and master user is empty", remedy)
 

@@ -97,13 +97,17 @@ class SignInForm(StrEnum):
     """SASL PLAIN with the user as authorization identity and the master user's credentials (RFC 4616)."""
     KERBEROS = "kerberos"
     """SASL GSSAPI with a ticket of the user's, by constrained delegation (MS-SFU)."""
+    ASSERTION = "assertion"
+    """SASL OAUTHBEARER with a short-lived token of our own that names the user (RFC 7628)."""
 
 
 class HttpSignIn(StrEnum):
     """How an HTTP server learns who the user is."""
 
     BASIC = "basic"
-    """The user's own Basic credentials are passed on."""
+    """The user's own Basic credentials are passed on, or their own token where it is meant for the server."""
+    MASTER = "master"
+    """Basic credentials of the master user, as in the form `master-name`."""
     HEADER = "header"
     """A trusted header names the user; only over verified TLS."""
     KERBEROS = "kerberos"
@@ -172,6 +176,10 @@ class SignIn:
     http_header: str = "X-Remote-User"
     send_epoch: bool = False
     """Tell the server the database and its epoch (SPEC A3)."""
+    assertion_key: bytes = field(default=b"", repr=False)
+    """The private key, PEM, of the form `assertion`."""
+    token_audience: str = ""
+    """What tokens for this server have in `aud`. Empty: ours have its full name, users' own are not passed on."""
     kerberos_host: str = ""
     """The host in the server's service principals, with `@REALM` where that is another than ours; empty: its fqdn."""
 

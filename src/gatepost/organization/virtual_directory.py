@@ -12,6 +12,10 @@ class AuthenticationMethod(StrEnum):
     BASIC = "basic"
     INTEGRATED = "integrated"
     FORMS = "forms"
+    CERTIFICATE = "certificate"
+    """Clients' certificates (`[front_end.client_certificates]`)."""
+    OAUTH = "oauth"
+    """Bearer tokens (RFC 6750)."""
 
 
 class PathClass(StrEnum):

@@ -7,6 +7,7 @@ import importlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from structlog.typing import FilteringBoundLogger
@@ -17,7 +18,13 @@ from gatepost.access.router import Router
 from gatepost.access.sessions import Found, SessionFilter
 from gatepost.activemanager.open import watch_registry
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory, open_kerberos
+from gatepost.directory.open import (
+    open_app_passwords,
+    open_directory,
+    open_kerberos,
+    open_tokens,
+    use_other_ways,
+)
 from gatepost.directory.policy.ledger import Ledger
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.policy.sessions import SessionCounts
@@ -90,11 +97,6 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
     registry = watch_registry(front_end, loop)
     registry.start()
     await registry.first_view(FIRST_VIEW_SECONDS)
-    verifier = None
-    if front_end.token is not None:
-        from gatepost.directory.tokens import JwtVerifier  # its libraries are large; most front ends take no tokens
-
-        verifier = JwtVerifier(front_end.token, domain)
     shared_state = SqliteSharedState(front_end.shared_state, loop)
     shared_state.start()
     remembered = Remembered.inherited(os.environ)
@@ -116,15 +118,19 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
         domain,
         waiting_limit=front_end.limits.password_checks,
         per_address=front_end.limits.password_checks_per_address,
-        token_verifier=verifier,
+        token_verifier=open_tokens(front_end, domain),
         remembered=remembered,
         policy=policy,
         known_seconds=directory.known_seconds,
     )
     open_kerberos(sign_in, front_end)
+    use_other_ways(sign_in, front_end)
+    sign_in.app_passwords = app_passwords = open_app_passwords(front_end, loop)
     age = RegistryAge(front_end.limits.registry_age_seconds, lambda: registry.stale_seconds, registry.look_now)
     router = Router(configuration, registry.view, age)
-    closers = (sign_in, registry, directory, shared_state)
+    closers: tuple[_Closing, ...] = (sign_in, registry, directory, shared_state)
+    if app_passwords is not None:
+        closers += (app_passwords,)
 
     def stores_fault() -> str:
         if not directory.available:
@@ -135,6 +141,8 @@ async def front_door(configuration: Configuration, log: FilteringBoundLogger) ->
 
     door = WiredFrontDoor(configuration, loop, sign_in, router, log, state, stores_fault, closers=closers, store=store)
     registry.on_change(door.set_view)
+    if app_passwords is not None:
+        app_passwords.on_removed(partial(door.end_removed, app_passwords.is_there))
     return door
 
 
@@ -166,6 +174,7 @@ class WiredFrontDoor(FrontDoor):
     def reload(self, configuration: Configuration) -> None:
         """As `FrontDoor.reload`; decisions follow the new organization only when the rest could be taken up."""
         open_kerberos(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         super().reload(configuration)
         self._sign_in.policy.set_settings(configuration.front_end.policy)
         self._router.set_configuration(configuration)

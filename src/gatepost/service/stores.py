@@ -15,6 +15,7 @@ from gatepost.activemanager.open import load_engine, open_registry
 from gatepost.activemanager.port import RegistryUnavailable
 from gatepost.activemanager.seed import seed
 from gatepost.configuration.settings import Configuration, FrontEnd
+from gatepost.directory import app_password_store
 from gatepost.directory.editing import DirectoryEditor
 from gatepost.directory.port import DirectoryUnavailable
 from gatepost.service import privileges
@@ -46,6 +47,8 @@ def prepare(configuration: Configuration, log: FilteringBoundLogger) -> None:
             _logged(log, front_end, lambda: DirectoryEditor(front_end.directory).close())
         if front_end.shared_state:
             _logged(log, front_end, lambda: shared_state.prepare(front_end.shared_state))
+        if front_end.app_passwords:
+            _logged(log, front_end, lambda: app_password_store.prepare(front_end.app_passwords))
         _logged(log, front_end, lambda: _seed(configuration, log))
 
 
@@ -87,7 +90,7 @@ def _seed(configuration: Configuration, log: FilteringBoundLogger) -> None:
 def _paths(front_end: FrontEnd) -> list[str]:
     """The files of the stores."""
     directory = front_end.directory if front_end.uses_directory_file else ""
-    return [path for path in (front_end.registry, directory, front_end.shared_state) if path]
+    return [path for path in (front_end.registry, directory, front_end.shared_state, front_end.app_passwords) if path]
 
 
 def _give(path: str, account: privileges.Account) -> None:

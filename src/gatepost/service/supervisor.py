@@ -393,7 +393,7 @@ def _needs_new_workers(old: Configuration, new: Configuration) -> bool:
             front.registry,
             front.etcd,
             front.shared_store,
-            front.token,
+            front.token_issuers,
             c.organization.default_domain,
             checks,
         )

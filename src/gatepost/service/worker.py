@@ -168,8 +168,6 @@ def _bootstrap(control: socket.socket, core: str) -> None:
     make_core = factory(core)
     beginning = receive_start(control)
     start, configuration = beginning.start, beginning.configuration
-    if configuration.front_end.token is not None:
-        importlib.import_module("gatepost.directory.tokens")
     load_engine(configuration.front_end)
     load_directories(configuration.front_end)
     load_policy(configuration.front_end.policy)

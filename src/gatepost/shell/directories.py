@@ -29,6 +29,7 @@ METHODS = {
     "BasicAuthentication": AuthenticationMethod.BASIC,
     "WindowsAuthentication": AuthenticationMethod.INTEGRATED,
     "FormsAuthentication": AuthenticationMethod.FORMS,
+    "OAuthAuthentication": AuthenticationMethod.OAUTH,
 }
 """Parameters that switch a method on or off."""
 REDIRECTS = {"Manual": CrossSiteRedirect.MANUAL, "Silent": CrossSiteRedirect.SILENT}

@@ -50,6 +50,7 @@ _WINDOWS = Parameter(
     aliases=("WindowsAuthEnabled",),
 )
 _FORMS = Parameter("FormsAuthentication", Kind.FLAG, "Whether browsers get the sign-in page.")
+_OAUTH = Parameter("OAuthAuthentication", Kind.FLAG, "Whether it accepts bearer tokens.")
 _REDIRECT = Parameter(
     "RedirectToOptimalOWAServer", Kind.FLAG, "Redirect to the mailbox's site; $false proxies instead."
 )
@@ -65,16 +66,16 @@ NOUNS = (
     Noun(
         "OwaVirtualDirectory",
         ("owa", "exchange", "public", "exchweb"),
-        (_BASIC, _WINDOWS, _FORMS, _REDIRECT, _TYPE),
+        (_BASIC, _WINDOWS, _FORMS, _OAUTH, _REDIRECT, _TYPE),
     ),
-    Noun("EcpVirtualDirectory", ("ecp",), (_BASIC, _WINDOWS, _FORMS)),
+    Noun("EcpVirtualDirectory", ("ecp",), (_BASIC, _WINDOWS, _FORMS, _OAUTH)),
     Noun("ActiveSyncVirtualDirectory", ("Microsoft-Server-ActiveSync",), (_BASIC, _WINDOWS), _AUTH_ENABLED),
-    Noun("WebServicesVirtualDirectory", ("EWS", "AS"), (_BYPASS, _BASIC, _WINDOWS)),
+    Noun("WebServicesVirtualDirectory", ("EWS", "AS"), (_BYPASS, _BASIC, _WINDOWS, _OAUTH)),
     Noun("OabVirtualDirectory", ("OAB",), (_BASIC, _WINDOWS)),
     Noun("AutodiscoverVirtualDirectory", ("Autodiscover",), (_BASIC, _WINDOWS)),
     Noun("MapiVirtualDirectory", ("mapi",), (_BASIC, _WINDOWS)),
 )
-ANY = Noun("VirtualDirectory", (), (_BYPASS, _BASIC, _WINDOWS, _FORMS, _REDIRECT, _TYPE))
+ANY = Noun("VirtualDirectory", (), (_BYPASS, _BASIC, _WINDOWS, _FORMS, _OAUTH, _REDIRECT, _TYPE))
 """Every kind, with any path an operator adds: for the plain commands, and for paths the source system does not have."""
 
 

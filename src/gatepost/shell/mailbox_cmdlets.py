@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gatepost.directory.editing import DirectoryEditor, DirectoryError, Entry
 from gatepost.directory.passwords import BadPassword, make_hash
 from gatepost.directory.port import User
+from gatepost.directory.scram_keys import make_hash as make_scram_hash
 from gatepost.organization.model import CLIENT_PROTOCOLS, Protocol
 from gatepost.organization.names import BadLoginName, canonical_grant, canonical_login_name
 from gatepost.routing.decision import Mailbox
@@ -146,7 +147,8 @@ def _password_hash(session: Session, bound: Bound) -> str | None:
     if not bound.flag("Password"):
         return None
     try:
-        return make_hash(session.talk.new_password())
+        scram, password = session.configuration.front_end.scram, session.talk.new_password()
+        return make_hash(password) if scram is None else make_scram_hash(password, scram.iterations)
     except BadPassword as fault:
         raise ShellError(str(fault)) from fault
 

@@ -24,7 +24,7 @@ from gatepost.balancing.back_pressure import METERING_SECONDS, Pressure
 from gatepost.balancing.healthy_server_selector import HealthyServerSelector
 from gatepost.configuration.hub import parse_resolver
 from gatepost.configuration.settings import Configuration
-from gatepost.directory.open import open_directory, open_kerberos
+from gatepost.directory.open import open_directory, open_kerberos, use_other_ways
 from gatepost.directory.port import OwnedDirectory
 from gatepost.organization.transport import binding_name
 from gatepost.routing.mail.router import MailRouter
@@ -120,6 +120,7 @@ class Hub:
         server, settings = configuration.server, configuration.server.transport
         self._sign_in = HubSignIn(configuration, directory, self._loop)
         open_kerberos(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         self._checks: Checks | None = None
         self._recipients = Recipients(directory, configuration.organization)
         self.queues = Queues()
@@ -233,7 +234,9 @@ class Hub:
 
     def reload(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Raises when it cannot."""
+        self._sign_in.follow(self._configuration, configuration)
         open_kerberos(self._sign_in, configuration.front_end)
+        use_other_ways(self._sign_in, configuration.front_end)
         router = MailRouter(configuration.organization, configuration.front_end.server)
         self._configuration = configuration
         settings = configuration.server.transport

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 
 from gatepost.configuration.settings import Configuration
+from gatepost.directory.open import open_app_passwords, open_tokens
 from gatepost.directory.policy.ledger import Ledger
 from gatepost.directory.policy.open import open_policy
 from gatepost.directory.port import OwnedDirectory
@@ -35,8 +36,15 @@ class HubSignIn(SignInService):
             waiting_limit=front_end.limits.password_checks,
             per_address=front_end.limits.password_checks_per_address,
             known_seconds=directory.known_seconds,
+            token_verifier=open_tokens(front_end, configuration.organization.default_domain),
             policy=open_policy(front_end.policy, ledger, key),
         )
+        self.app_passwords = open_app_passwords(front_end, loop)
+
+    def follow(self, old: Configuration, new: Configuration) -> None:
+        """Judge tokens as `new` says. Raises ValueError for an issuer's key that cannot be used; then all stays."""
+        if old.front_end.token_issuers != new.front_end.token_issuers:
+            self.use_verifier(open_tokens(new.front_end, new.organization.default_domain))
 
     async def end(self) -> None:
         """Take no more checks, and let go of the file and of the policy's connections."""
@@ -46,3 +54,5 @@ class HubSignIn(SignInService):
             await self._store.end()
             await asyncio.gather(self._starting, return_exceptions=True)
         self._writer.close()
+        if self.app_passwords is not None:
+            self.app_passwords.close()

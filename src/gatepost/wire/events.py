@@ -32,11 +32,25 @@ class Credentials:
     """What a client signed in with. `authorization_id` is empty when it is the authentication identity itself."""
 
     mechanism: str
-    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2`, `OAUTHBEARER` or `GSSAPI`."""
+    """`LOGIN` (IMAP LOGIN, POP3 USER/PASS, SASL LOGIN), `PLAIN`, `XOAUTH2`, `OAUTHBEARER`, `GSSAPI`, or another that is
+    led elsewhere (`sasl.LED_ELSEWHERE`)."""
     authentication_id: str
     authorization_id: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    audiences: tuple[str, ...] = ()
+    """Whom the token is meant for, once it was found good."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHelp:
+    """Where clients get a token from: what a server tells of that when it refuses one (RFC 7628 section 3.2.2)."""
+
+    scope: str = ""
+    openid_configuration: str = ""
+
+
+NO_HELP = TokenHelp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +62,15 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True)
 class GssToken:
-    """Judge this token of SASL GSSAPI (RFC 4752). The machine is parked until `challenge`, `signed_in` or `refuse`.
+    """Judge this token of SASL GSSAPI (RFC 4752), or this message of another mechanism that is led elsewhere.
 
-    `first`: an exchange begins; one that was under way is over, since the client gave it up.
+    The machine is parked until `challenge`, `signed_in` or `refuse`. `first`: an exchange begins; one that was under
+    way is over, since the client gave it up.
     """
 
     token: bytes = field(repr=False)
     first: bool
+    mechanism: str = "GSSAPI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,8 @@ class Refusal(Enum):
     BUSY = "busy"
     """The credentials were not judged: too many checks wait. Told like `UNAVAILABLE`, and counted as an attempt."""
     PROTOCOL_NOT_ALLOWED = "protocol not allowed"
+    INSUFFICIENT_SCOPE = "insufficient scope"
+    """A token of the right user that is not for this protocol; another one may be (RFC 7628 section 3.2.2)."""
     OTHER_SERVER = "other server"
     """This user must use another server, which the text names (SPEC C9)."""
     IN_USE = "in use"

@@ -20,7 +20,18 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from gatepost.wire import sasl
-from gatepost.wire.events import Close, Credentials, FrontEvent, GssToken, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import (
+    NO_HELP,
+    Close,
+    Credentials,
+    FrontEvent,
+    GssToken,
+    Refusal,
+    Send,
+    SignIn,
+    StartTls,
+    TokenHelp,
+)
 from gatepost.wire.front_state import ImapState as _State
 from gatepost.wire.imap_command import Command, CommandReader, Fault, LiteralWanted
 from gatepost.wire.imap_id import proxy_ttl
@@ -60,6 +71,7 @@ class ImapFront:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        token_help: TokenHelp = NO_HELP,
         kerberos: bool = False,
         banner: bytes = b"Gatepost ready",
         bad_commands: int,
@@ -69,7 +81,10 @@ class ImapFront:
         self._starttls = starttls
         self._clear_passwords = clear_passwords
         self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._banner = banner
+        self._token_help = token_help
         self._max_bad = bad_commands
         self._max_attempts = sign_in_attempts
         self._bad = self._attempts = self._commands = 0
@@ -138,9 +153,9 @@ class ImapFront:
         self._state = _State.COMMAND
         if refusal is Refusal.BUSY:
             self._attempts += 1
-        elif refusal is Refusal.WRONG_CREDENTIALS:
+        elif refusal in sasl.TOKEN_REFUSED:
             self._attempts += 1
-            challenge = self._exchange.error_challenge if self._exchange else None
+            challenge = self._exchange.error_challenge(refusal, self._token_help) if self._exchange else None
             if challenge is not None:
                 self._say(b"+ %s\r\n" % challenge)
                 self._state = _State.DISMISSED
@@ -173,7 +188,7 @@ class ImapFront:
             words += b" STARTTLS"
         if not self._passwords_allowed():
             return words + b" LOGINDISABLED"
-        return words + b"".join([b" AUTH=" + m for m in self._mechanisms])
+        return words + b"".join([b" AUTH=" + m for m in self._mechanisms + self.exchanges])
 
     def _passwords_allowed(self) -> bool:
         return self._tls or self._clear_passwords
@@ -297,7 +312,7 @@ class ImapFront:
         arguments.end()
         if not self._passwords_allowed():
             self._privacy_required()
-        elif mechanism not in self._mechanisms:
+        elif mechanism not in self._mechanisms and mechanism not in self.exchanges:
             self._answer(b"NO", b"Unsupported mechanism")
         else:
             self._exchange = SaslExchange(mechanism)
@@ -322,7 +337,7 @@ class ImapFront:
         if isinstance(outcome, Credentials):
             self._park(outcome)
         elif isinstance(outcome, GssToken):
-            self._credentials = Credentials("GSSAPI", "")
+            self._credentials = Credentials(outcome.mechanism, "")
             self._state = _State.PARKED
             self._events.append(outcome)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from gatepost.wire import sasl
-from gatepost.wire.events import Credentials, GssToken
+from gatepost.wire.events import Credentials, GssToken, Refusal, TokenHelp
 
 BEARER = (b"XOAUTH2", b"OAUTHBEARER")
 PASSWORD = (b"PLAIN", b"LOGIN")
@@ -27,12 +27,12 @@ class SaslExchange:
     def __init__(self, mechanism: bytes) -> None:
         self._mechanism = mechanism
         self._user: str | None = None
-        self._gss = sasl.GssDialogue() if mechanism in KERBEROS else None
+        self._gss = sasl.GssDialogue(mechanism) if mechanism in sasl.LED_ELSEWHERE else None
 
     @property
     def max_response(self) -> int:
         """Octets of a line of the client, base64."""
-        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else sasl.MAX_GSS_RESPONSE
+        return sasl.MAX_INITIAL_RESPONSE if self._gss is None else self._gss.max_response
 
     def start(self, initial: bytes | None) -> bytes | Credentials | GssToken:
         """Begin, with the client's initial response where it sent one (RFC 4959)."""
@@ -52,9 +52,8 @@ class SaslExchange:
             return _ASK_PASSWORD
         return Credentials("LOGIN", self._user, password=sasl.text(message))
 
-    @property
-    def error_challenge(self) -> bytes | None:
-        """The challenge, in base64, that tells of wrong credentials before the tagged NO; None where there is none."""
+    def error_challenge(self, refusal: Refusal, told: TokenHelp) -> bytes | None:
+        """The challenge, in base64, that tells of a refused token before the refusal; None where there is none."""
         if self._mechanism not in BEARER:
             return None
-        return base64.b64encode(sasl.bearer_error(self._mechanism.decode()))
+        return base64.b64encode(sasl.bearer_error(self._mechanism.decode(), refusal, told))

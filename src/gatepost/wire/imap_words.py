@@ -19,6 +19,7 @@ _REFUSALS = {
     Refusal.UNAVAILABLE: (b"UNAVAILABLE", b"The mailbox cannot be reached at the moment. Please try again later."),
     Refusal.BUSY: (b"UNAVAILABLE", b"Too many sign-ins at the moment. Please try again later."),
     Refusal.PROTOCOL_NOT_ALLOWED: (b"AUTHORIZATIONFAILED", b"IMAP is not allowed for this account."),
+    Refusal.INSUFFICIENT_SCOPE: (b"AUTHORIZATIONFAILED", b"This token is not for IMAP."),
     # A code that no client takes for a wrong password.
     Refusal.OTHER_SERVER: (b"CONTACTADMIN", b"This mailbox is served by another server."),
     Refusal.IN_USE: (b"INUSE", b"The mailbox is in use by another session."),

@@ -17,10 +17,21 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from gatepost.wire import sasl
-from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, Refusal, Send, SignIn, StartTls
+from gatepost.wire.events import (
+    FIRST_TTL,
+    NO_HELP,
+    Close,
+    Credentials,
+    FrontEvent,
+    Refusal,
+    Send,
+    SignIn,
+    StartTls,
+    TokenHelp,
+)
 from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.pop3_lines import BEARER_MECHANISMS, CRLF, MAX_LINE, LineBuffer, LineTooLong, clean
-from gatepost.wire.sasl import MAX_GSS_RESPONSE, MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
+from gatepost.wire.sasl import MAX_INITIAL_RESPONSE, BadSaslMessage, GssDialogue
 
 MAX_AUTH_LINE = MAX_INITIAL_RESPONSE + 64
 """Octets of a SASL response, or of `AUTH`, mechanism and initial response in one line (field cases 53, 54)."""
@@ -34,6 +45,7 @@ _CODES = {
     Refusal.UNAVAILABLE: (b"[SYS/TEMP]", "Your mailbox cannot be reached now, please try again later."),
     Refusal.BUSY: (b"[SYS/TEMP]", "Too many sign-ins now, please try again later."),
     Refusal.PROTOCOL_NOT_ALLOWED: (b"[SYS/PERM]", "POP3 is not enabled for this account."),
+    Refusal.INSUFFICIENT_SCOPE: (b"[AUTH]", "This token is not for POP3."),
     Refusal.OTHER_SERVER: (b"[SYS/PERM]", "Please use another server."),
     Refusal.IN_USE: (b"[IN-USE]", "Your mailbox is in use by another session."),
     Refusal.LIMIT: (b"[SYS/TEMP]", "Too many sessions, please try again later."),
@@ -68,6 +80,7 @@ class Pop3Front:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        token_help: TokenHelp = NO_HELP,
         kerberos: bool = False,
         banner: bytes = b"Gatepost ready",
         bad_commands: int,
@@ -82,7 +95,10 @@ class Pop3Front:
         self._clear_passwords = clear_passwords
         tokens = (b"XOAUTH2", b"OAUTHBEARER") if bearer else ()
         self._mechanisms = (b"PLAIN", b"LOGIN", *tokens, *((b"GSSAPI",) if kerberos else ()))
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._banner = banner
+        self._token_help = token_help
         self._bad_commands = bad_commands
         self._sign_in_attempts = sign_in_attempts
         self._utf8_offered = utf8
@@ -143,7 +159,7 @@ class Pop3Front:
         if refusal is Refusal.BUSY:
             self._refused += 1
             events = self._counted(answer)
-        elif refusal is not Refusal.WRONG_CREDENTIALS:
+        elif refusal not in sasl.TOKEN_REFUSED:
             self._state = FrontState.COMMAND
             events = [Send(answer)]
         else:
@@ -152,7 +168,8 @@ class Pop3Front:
                 # The error is told in a challenge; the client answers it before it gets its refusal (RFC 7628, 3.2.3).
                 self._state = FrontState.BEARER_ERROR
                 self._answer_after_error = answer
-                events = [Send(b"+ " + base64.b64encode(sasl.bearer_error(self._mechanism)) + CRLF)]
+                error = sasl.bearer_error(self._mechanism, refusal, self._token_help)
+                events = [Send(b"+ " + base64.b64encode(error) + CRLF)]
             else:
                 events = self._counted(answer)
         return events + self._advance()
@@ -176,7 +193,7 @@ class Pop3Front:
             # Known from the first bytes on, so no split of the input makes a difference.
             limit = MAX_AUTH_LINE if self._lines.starts_with(b"AUTH ") else MAX_LINE
             if self._state is not FrontState.COMMAND:
-                limit = MAX_AUTH_LINE if self._gss is None else MAX_GSS_RESPONSE
+                limit = MAX_AUTH_LINE if self._gss is None else self._gss.max_response
             try:
                 line = self._lines.take(limit)
             except LineTooLong:
@@ -250,7 +267,7 @@ class Pop3Front:
         if self._starttls and not self._tls:
             lines.append(b"STLS")
         if self._protected:
-            lines += [b"USER", b"SASL " + b" ".join(self._mechanisms)]
+            lines += [b"USER", b"SASL " + b" ".join(self._mechanisms + self.exchanges)]
         if self._utf8_offered:
             lines.append(b"UTF8 USER")
         return [_listing(b"Capability list follows", lines)]
@@ -283,14 +300,14 @@ class Pop3Front:
 
     def _auth(self, argument: bytes) -> list[FrontEvent]:
         if not argument:
-            return [_listing(b"Mechanisms follow", list(self._mechanisms) if self._protected else [])]
+            return [_listing(b"Mechanisms follow", list(self._mechanisms + self.exchanges) if self._protected else [])]
         if not self._protected:
             return self._clear_refused()
         word, _, initial_response = argument.partition(b" ")
-        if word.upper() not in self._mechanisms:
+        if word.upper() not in self._mechanisms + self.exchanges:
             return self._bad_command(b"Unknown mechanism.")
         self._mechanism = word.upper().decode()
-        self._gss = GssDialogue() if self._mechanism == "GSSAPI" else None
+        self._gss = GssDialogue(word.upper()) if word.upper() in sasl.LED_ELSEWHERE else None
         self._user = self._login_name = None
         self._state = FrontState.SASL
         if initial_response:

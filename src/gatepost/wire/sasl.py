@@ -1,4 +1,4 @@
-"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER, GSSAPI. Strict, bounded, byte-exact.
+"""SASL as a server needs it: messages of PLAIN, LOGIN, XOAUTH2, OAUTHBEARER and others. Strict, bounded, byte-exact.
 
 Bytes of names and passwords are UTF-8 (RFC 4616); anything else, and NUL, CR or LF inside, is `BadSaslMessage`
 (field case 60). Names are not changed here: `organization.names` brings them to one form.
@@ -10,13 +10,24 @@ import base64
 import binascii
 import json
 
-from gatepost.wire.events import BadChallenge, Credentials, GssToken, SaslDialogue
+from gatepost.wire.events import NO_HELP, BadChallenge, Credentials, GssToken, Refusal, SaslDialogue, TokenHelp
 
 MAX_INITIAL_RESPONSE = 20480
 """Base64 characters of one response: tokens of 12288 bytes and what is around them must fit (field case 53)."""
 
 MAX_GSS_RESPONSE = 87384
 """Base64 characters of a response of GSSAPI: tokens of 65536 octets, with the groups of the largest users."""
+
+
+SCRAM = (b"SCRAM-SHA-256", b"SCRAM-SHA-256-PLUS")
+EXTERNAL = b"EXTERNAL"
+LED_ELSEWHERE = frozenset({b"GSSAPI", *SCRAM, EXTERNAL})
+"""Mechanisms whose messages others judge, one by one (`GssToken`)."""
+
+MAX_LED_RESPONSE = 4096
+"""Base64 characters of a response of theirs, but for GSSAPI's."""
+TOKEN_REFUSED = frozenset({Refusal.WRONG_CREDENTIALS, Refusal.INSUFFICIENT_SCOPE})
+"""Refusals that are told in a challenge first where a token was shown (RFC 7628 section 3.2.2)."""
 
 
 class BadSaslMessage(ValueError):
@@ -36,20 +47,23 @@ def decode_base64(data: bytes, limit: int = MAX_INITIAL_RESPONSE) -> bytes:
 
 
 class GssDialogue:
-    """The client's responses of one exchange of GSSAPI, whose tokens others judge."""
+    """The client's responses of one exchange of GSSAPI, or another mechanism whose messages others judge."""
 
-    __slots__ = ("_first",)
+    __slots__ = ("_first", "_mechanism", "max_response")
 
-    def __init__(self) -> None:
+    def __init__(self, mechanism: bytes = b"GSSAPI") -> None:
         self._first = True
+        self._mechanism = mechanism.decode("ascii")
+        self.max_response = MAX_GSS_RESPONSE if mechanism == b"GSSAPI" else MAX_LED_RESPONSE
+        """Base64 characters of a response."""
 
     def respond(self, line: bytes) -> GssToken:
         """One response in base64, which is not `*`. Raises `BadSaslMessage`."""
-        token = decode_base64(line, MAX_GSS_RESPONSE)
+        token = decode_base64(line, self.max_response)
         first, self._first = self._first, False
-        if first and not token:
+        if first and not token and self._mechanism != EXTERNAL.decode():
             raise BadSaslMessage("an empty token")
-        return GssToken(token, first)
+        return GssToken(token, first, self._mechanism)
 
 
 def answer(dialogue: SaslDialogue, challenge: bytes) -> bytes:
@@ -112,10 +126,15 @@ def bearer_message(mechanism: str, user: str, token: str) -> bytes:
     return f"n,a={name},\x01auth=Bearer {token}\x01\x01".encode()
 
 
-def bearer_error(mechanism: str) -> bytes:
-    """The challenge that tells a client its token was refused (RFC 7628 section 3.2.2), not yet in base64."""
-    status = "400" if mechanism == "XOAUTH2" else "invalid_token"
-    return json.dumps({"status": status, "schemes": "bearer", "scope": ""}).encode()
+def bearer_error(mechanism: str, refusal: Refusal = Refusal.WRONG_CREDENTIALS, told: TokenHelp = NO_HELP) -> bytes:
+    """The challenge that tells a client why its token was refused (RFC 7628 section 3.2.2), not yet in base64."""
+    status = "insufficient_scope" if refusal is Refusal.INSUFFICIENT_SCOPE else "invalid_token"
+    if mechanism == "XOAUTH2":  # its clients know numbers
+        status = "403" if refusal is Refusal.INSUFFICIENT_SCOPE else "400"
+    found = {"status": status, "schemes": "bearer", "scope": told.scope}
+    if told.openid_configuration:
+        found["openid-configuration"] = told.openid_configuration
+    return json.dumps(found).encode()
 
 
 def _key_values(parts: list[bytes]) -> dict[bytes, bytes]:

@@ -40,7 +40,8 @@ _WITHOUT_TLS = frozenset({b"EHLO", b"HELO", b"NOOP", b"STARTTLS", b"QUIT", b"XCL
 class SmtpServer(SmtpServerAuth):
     """One session. `host` is our name; `tls`: the connection is protected already; `starttls`: it can be.
 
-    `sign_in`: passwords can be checked, `kerberos`: tickets too; `xclient`: the peer may speak for others.
+    `sign_in`: passwords can be checked, `kerberos`: tickets too, `scram`: SCRAM is offered, `tokens`: bearer tokens,
+    with what is told of them; `xclient`: the peer may speak for others.
     `server`: the server of the organization at the other end, `partner`: its certificate is verified. `claim` is what a
     listed peer said of the client: its user is believed. `shadow` is what hubs of the organization are offered of
     shadow redundancy.
@@ -112,6 +113,8 @@ class SmtpServer(SmtpServerAuth):
             return self._go_on(replies.SIGN_IN_UNAVAILABLE)
         if refusal is Refusal.PROTOCOL_NOT_ALLOWED:
             return self._go_on(replies.NO_SUBMISSION)
+        if self._told_of_token(refusal):
+            return self._run()
         self._slow(replies.WRONG_CREDENTIALS)
         return self._flush() if self._events else self._go_on(b"")
 

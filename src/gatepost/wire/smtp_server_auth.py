@@ -1,9 +1,9 @@
-"""AUTH of our SMTP server (RFC 4954): who the client is, by a password or a ticket that others judge."""
+"""AUTH of our SMTP server (RFC 4954): who the client is, by a password, a ticket or a token that others judge."""
 
 from __future__ import annotations
 
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Credentials, GssToken, SignIn
+from gatepost.wire.events import NO_HELP, Credentials, GssToken, Refusal, SignIn
 from gatepost.wire.smtp_server_core import State
 from gatepost.wire.smtp_server_mail import SmtpServerMail
 from gatepost.wire.smtp_server_sign_in import BadSaslMessage, SaslDialogue
@@ -39,6 +39,11 @@ class SmtpServerAuth(SmtpServerMail):
     def _respond(self, line: bytes) -> None:
         """The client's next line within AUTH."""
         assert self._sasl is not None
+        if self._sasl.refused:
+            self._sasl = None
+            self._state = State.COMMAND
+            self._slow(replies.WRONG_CREDENTIALS)
+            return
         try:
             credentials = self._sasl.respond(line)
         except BadSaslMessage:
@@ -52,9 +57,18 @@ class SmtpServerAuth(SmtpServerMail):
         if isinstance(credentials, GssToken):
             self._park(credentials)
             return
-        self._sasl = None
+        if not self._sasl.bearer:
+            self._sasl = None
         self._state = State.COMMAND
         self._check(credentials)
+
+    def _told_of_token(self, refusal: Refusal) -> bool:
+        """Whether the sign-in that is refused was by a token: then a challenge says why, and the client answers it."""
+        if self._sasl is None or not self._sasl.bearer:
+            return False
+        self._out.append(self._sasl.error(refusal, self._token_help or NO_HELP))
+        self._state = State.SASL
+        return True
 
     def _check(self, credentials: Credentials) -> None:
         authorization = credentials.authorization_id

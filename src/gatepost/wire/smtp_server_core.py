@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from gatepost.organization.transport import ReceiveConnector
 from gatepost.wire import smtp_server_replies as replies
-from gatepost.wire.events import Close, Send
+from gatepost.wire.events import Close, Send, TokenHelp
 from gatepost.wire.shadow_words import ShadowOffer
 from gatepost.wire.smtp_server_content import Content
 from gatepost.wire.smtp_server_events import ClientClaim, Judge, ServerEvent, Wait
@@ -42,6 +42,8 @@ class SmtpServerCore:
         starttls: bool = False,
         sign_in: bool = False,
         kerberos: bool = False,
+        scram: bool = False,
+        tokens: TokenHelp | None = None,
         xclient: bool = False,
         server: str = "",
         partner: bool = False,
@@ -54,6 +56,8 @@ class SmtpServerCore:
         self._starttls = starttls
         self._can_sign_in = sign_in
         self._kerberos = kerberos
+        self._scram = scram
+        self._token_help = tokens
         self._xclient = xclient
         self._shadow = shadow
         self._state = State.GREETING
@@ -121,7 +125,10 @@ class SmtpServerCore:
 
     def _possible(self, *, tls: bool) -> tuple[str, ...]:
         """Mechanisms of AUTH, within TLS or without."""
-        return mechanisms(self._connector, tls=tls, kerberos=self._kerberos) if self._can_sign_in else ()
+        if not self._can_sign_in:
+            return ()
+        tokens, kerberos = self._token_help is not None, self._kerberos
+        return mechanisms(self._connector, tls=tls, kerberos=kerberos, tokens=tokens, scram=self._scram)
 
     def _reset(self) -> None:
         self._in_message = self._utf8 = self._chunks_failed = False

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from gatepost.organization.transport import PermissionGroup, ReceiveAuthentication, ReceiveConnector
 
 MECHANISMS = ("PLAIN", "LOGIN")
+BEARER = ("XOAUTH2", "OAUTHBEARER")
 KERBEROS = ("GSSAPI",)
+SCRAM = ("SCRAM-SHA-256",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,18 @@ def rights_of(connector: ReceiveConnector, *, user: bool, server: bool, partner:
     return Rights(trusted, relay, relay or partner or PermissionGroup.ANONYMOUS in groups, certified)
 
 
-def mechanisms(connector: ReceiveConnector, *, tls: bool, kerberos: bool) -> tuple[str, ...]:
-    """What AUTH offers, within TLS or without; `kerberos`: tickets can be judged."""
+def mechanisms(
+    connector: ReceiveConnector, *, tls: bool, kerberos: bool, tokens: bool = False, scram: bool = False
+) -> tuple[str, ...]:
+    """What AUTH offers, within TLS or without; `kerberos`: tickets can be judged, `tokens`: bearer tokens.
+
+    `scram`: that is wanted where passwords are taken.
+    """
     found: tuple[str, ...] = MECHANISMS if takes_passwords(connector, tls=tls) else ()
+    if found and scram:
+        found += SCRAM
+    if found and tls and tokens:  # who has read a token has what it opens: never in clear (RFC 6750 section 5.3)
+        found += BEARER
     tickets = ReceiveAuthentication.KERBEROS in connector.authentication
     if tls and kerberos and tickets and PermissionGroup.USERS in connector.permission_groups:
         found += KERBEROS

@@ -17,7 +17,20 @@ import base64
 from collections.abc import Callable
 from typing import ClassVar
 
-from gatepost.wire.events import FIRST_TTL, Close, Credentials, FrontEvent, GssToken, Refusal, Send, SignIn, StartTls
+from gatepost.wire import sasl
+from gatepost.wire.events import (
+    FIRST_TTL,
+    NO_HELP,
+    Close,
+    Credentials,
+    FrontEvent,
+    GssToken,
+    Refusal,
+    Send,
+    SignIn,
+    StartTls,
+    TokenHelp,
+)
 from gatepost.wire.front_state import READING, FrontState
 from gatepost.wire.imap_sasl import BEARER, KERBEROS, PASSWORD, SaslExchange
 from gatepost.wire.pop3_lines import LineBuffer, LineTooLong, clean
@@ -45,6 +58,7 @@ _REFUSALS = {
     Refusal.UNAVAILABLE: Reply(454, "Your server cannot be reached now, please try again later", "4.7.0"),
     Refusal.BUSY: Reply(454, "Too many sign-ins now, please try again later", "4.7.0"),
     Refusal.PROTOCOL_NOT_ALLOWED: Reply(525, "Submission is not enabled for this account", "5.7.13"),
+    Refusal.INSUFFICIENT_SCOPE: Reply(535, "This token is not for submission", "5.7.8"),
     Refusal.OTHER_SERVER: Reply(550, "Please use another server", "5.7.1"),
     Refusal.IN_USE: Reply(454, "Your mailbox is in use by another session", "4.7.0"),
     Refusal.LIMIT: Reply(454, "Too many sessions, please try again later", "4.7.0"),
@@ -78,6 +92,7 @@ class SubmissionFront:
         starttls: bool,
         clear_passwords: bool,
         bearer: bool,
+        token_help: TokenHelp = NO_HELP,
         kerberos: bool = False,
         bad_commands: int,
         sign_in_attempts: int,
@@ -87,7 +102,10 @@ class SubmissionFront:
         self._tls = tls
         self._starttls = starttls
         self._clear_passwords = clear_passwords
+        self._token_help = token_help
         self._mechanisms = PASSWORD + (BEARER if bearer else ()) + (KERBEROS if kerberos else ())
+        self.exchanges: tuple[bytes, ...] = ()
+        """Further mechanisms of `sasl.LED_ELSEWHERE` that are offered, as the driver says; TLS may change them."""
         self._name = name
         self.extensions = extensions
         """What the client is promised, in upper case without parameters."""
@@ -142,12 +160,12 @@ class SubmissionFront:
         reply = _REFUSALS[refusal]
         if text:
             reply = Reply(reply.code, clean(text), reply.enhanced)
-        challenge = self._exchange.error_challenge if self._exchange is not None else None
+        challenge = self._exchange.error_challenge(refusal, self._token_help) if self._exchange is not None else None
         events: list[FrontEvent]
         if refusal is Refusal.BUSY:
             self._refused += 1
             events = self._counted(reply)
-        elif refusal is not Refusal.WRONG_CREDENTIALS:
+        elif refusal not in sasl.TOKEN_REFUSED:
             self._state = FrontState.COMMAND
             events = [_say(reply)]
         else:
@@ -243,7 +261,7 @@ class SubmissionFront:
         if self._starttls and not self._tls:
             lines.append("STARTTLS")
         if self._protected:
-            lines.append("AUTH " + b" ".join(self._mechanisms).decode())
+            lines.append("AUTH " + b" ".join(self._mechanisms + self.exchanges).decode())
         return [_say(Reply(250, "\n".join(lines)))]
 
     def _helo(self, argument: bytes) -> list[FrontEvent]:
@@ -264,7 +282,7 @@ class SubmissionFront:
             reply = Reply(538, "Encryption required for requested authentication mechanism", "5.7.11")
             return self._bad_command(_TLS_FIRST if self._starttls else reply)
         word, _, initial_response = argument.partition(b" ")
-        if word.upper() not in self._mechanisms:
+        if word.upper() not in self._mechanisms + self.exchanges:
             return self._bad_command(Reply(504, "Unrecognized authentication type", "5.5.4"))
         self._exchange = SaslExchange(word.upper())
         self._state = FrontState.SASL

@@ -41,6 +41,7 @@ from gatepost.organization.model import (
     Version,
 )
 from gatepost.routing.decision import ActiveCopy, Mailbox
+from gatepost.wire.events import TokenHelp
 
 LIMITS = Limits(server_step_seconds=0.3, connect_seconds=1.0, refused_sign_in_delay_seconds=0.0)
 AUTHORITY = trustme.CA()
@@ -53,9 +54,15 @@ class OneUser:
 
     accepts_tokens = False
 
+    def token_help(self, protocol: Protocol) -> TokenHelp:
+        """Nobody is told of whom to get a token from."""
+        return TokenHelp()
+
     def __init__(self) -> None:
         self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.verdict: Verdict | None = None
+        self.app_password = 0
+        """The number of the app password that hers is held for."""
         self.clients: list[str] = []
         """Addresses whose passwords were checked."""
         self.ended: list[tuple[str, bytes]] = []
@@ -67,6 +74,14 @@ class OneUser:
     def accepts_tickets(self, protocol: Protocol) -> bool:
         """Where something judges them."""
         return self.kerberos is not None
+
+    def accepts_scram(self, protocol: Protocol) -> bool:
+        """Not here."""
+        return False
+
+    def accepts_certificates(self, protocol: Protocol) -> bool:
+        """Not here."""
+        return False
 
     async def user_of_ticket(self, name: str, protocol: Protocol, client: str = "") -> SignInResult:
         """Alice alone has a mailbox."""
@@ -98,6 +113,8 @@ class OneUser:
         right = (name, password) == ("alice", "secret-apw")
         if not right:
             return SignInResult(Verdict.WRONG_CREDENTIALS)
+        if self.app_password:
+            return SignInResult(Verdict.SIGNED_IN, self.user, app_password=self.app_password)
         return SignInResult(Verdict.SIGNED_IN, self.user, proof=b"right")
 
 

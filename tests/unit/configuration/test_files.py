@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
-    PublicFormat,
 )
 
 from gatepost.configuration.files import file_mode
@@ -142,39 +141,6 @@ def test_the_mode_of_a_real_file(tmp_path: Path) -> None:
     file.touch()
     file.chmod(0o640)
     assert stat.S_IMODE(file_mode(str(file))) == 0o640
-
-
-TOKEN = '[front_end.token_verifier]\nkey = "jwt.pem"\nissuer = "https://id.example"\naudience = "mail"\n'
-
-
-def _public_key() -> bytes:
-    return generate_private_key(SECP256R1()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def test_the_token_verifier() -> None:
-    """Its key is read; the defaults are those of the settings."""
-    key = _public_key()
-    token = load_text(WHOLE + TOKEN, {"etc/jwt.pem": key}).require().front_end.token
-    assert token is not None
-    assert (token.key, token.issuer, token.audience, token.user_claim) == (key, "https://id.example", "mail", "email")
-    assert token.algorithms == ("RS256", "ES256", "EdDSA")
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (("", ""), "front end: the token key jwt.pem holds no public key in PEM form"),
-        (("audience", 'algorithms = ["HS256"]\naudience'), 'front end: signature algorithm "HS256" does not exist'),
-        (("audience", "algorithms = []\naudience"), "front end: no signature algorithm"),
-        (('"mail"', '""'), "front end: audience of the token verifier is empty"),
-    ],
-)
-def test_faults_of_the_token_verifier(change: tuple[str, str], expected: str) -> None:
-    """A shared-secret algorithm is refused above all: the public key would be the secret."""
-    key = _public_key() if change[0] else b"none"
-    found = lines_of(load_text(WHOLE + TOKEN.replace(*change, 1), {"etc/jwt.pem": key}))
-    assert len(found) == 1
-    assert expected in found[0]
 
 
 def test_secrets_are_in_no_finding_and_no_repr() -> None:

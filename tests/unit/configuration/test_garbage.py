@@ -28,10 +28,10 @@ fqdn = "outlook.contoso.com"
 members = ["CAS-01"]
 [front_end.limits]
 sessions = 4
-[front_end.token_verifier]
+[[front_end.token_issuers]]
 key = "jwt.pem"
 issuer = "i"
-audience = "a"
+audiences = ["a"]
 """
 )
 LINES = EXAMPLE.splitlines(keepends=True)

@@ -78,7 +78,7 @@ def test_the_front_end_gets_contents_and_paths_from_where_the_file_is() -> None:
     assert front_end.server_ca == files["etc/pki/ca.crt"]
     assert front_end.limits == Limits()
     assert front_end.log_file == ""
-    assert front_end.token is None
+    assert front_end.token_issuers == ()
 
 
 def test_settings_of_the_front_end() -> None:

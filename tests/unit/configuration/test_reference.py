@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from gatepost.configuration import database_schema, directory_schema, hub_schema, manager_schema, policy_schema, schema
 from gatepost.configuration.reference import SECTIONS, reference
-from gatepost.configuration.settings import FrontEnd, Limits, TokenSettings
+from gatepost.configuration.settings import FrontEnd, Limits
 from gatepost.configuration.tables import Table
+from gatepost.directory.settings import TokenIssuer
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -37,7 +38,7 @@ def test_every_limit_is_printed_with_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "settings"), [("[front_end]", FrontEnd), ("[front_end.token_verifier]", TokenSettings)]
+    ("title", "settings"), [("[front_end]", FrontEnd), ("[[front_end.token_issuers]]", TokenIssuer)]
 )
 def test_defaults_of_settings(title: str, settings: type[object]) -> None:
     """The page's defaults are those of the frozen values that the workers run with."""

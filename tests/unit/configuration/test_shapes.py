@@ -69,7 +69,8 @@ CASES = {
         "master_user = ",
         "master_usr = ",
         ('server MBX-01: unknown key "master_usr"; did you mean "master_user"? Keys here are: form, master_user, '
-        "master_password_file, separator, pipelined, http, http_header, send_epoch, kerberos_host"),
+        "master_password_file, separator, assertion_key_file, token_audience, pipelined, http, http_header, "
+        "send_epoch, kerberos_host"),
     ),
     "an unknown word": (
         'tls = "clear"',

@@ -15,11 +15,18 @@ import argon2
 import pytest
 
 from gatepost.directory import passwords, sign_in, signed_in
-from gatepost.directory.port import DirectoryUnavailable, TokenVerifierUnavailable, User, Verdict
+from gatepost.directory.port import (
+    DirectoryUnavailable,
+    JudgedToken,
+    TokenVerifierUnavailable,
+    User,
+    Verdict,
+)
 from gatepost.directory.remembered import Remembered, make_memory
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Mailbox
+from gatepost.wire.events import TokenHelp
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 ANNA = User("anna@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"))
@@ -62,11 +69,20 @@ class FakeVerifier:
     def __init__(self, answers: dict[str, str]) -> None:
         self.answers = answers
         self.fault: Exception | None = None
+        self.asked = 0
+        self.more: dict[str, Any] = {}
 
-    async def verify(self, user_name: str, token: str) -> str | None:
+    async def verify(self, token: str, protocol: Protocol) -> JudgedToken:
+        self.asked += 1
         if self.fault:
             raise self.fault
-        return self.answers.get(token)
+        return JudgedToken(self.answers.get(token, ""), **self.more)
+
+    def help(self, protocol: Protocol) -> TokenHelp:
+        return TokenHelp("mail")
+
+    def close(self) -> None:
+        pass
 
 
 class Counter:
@@ -486,6 +502,84 @@ async def test_a_token_does_not_open_what_is_closed(
     verifier.fault = None
     directory.down = True
     assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.UNAVAILABLE
+
+
+async def test_a_good_token_is_remembered_until_it_ends(
+    service: SignInService, verifier: FakeVerifier, clock: list[float]
+) -> None:
+    """By name, token and protocol; five minutes at most, so that withdrawn keys count no longer."""
+    verifier.more = {"until": time.time() + 60.0}
+    assert service.token_now("", "token-anna", IMAP) is None
+    await service.token("", "token-anna", IMAP)
+    for _ in range(3):
+        assert (await service.token("", "token-anna", IMAP)).user == ANNA
+    found = service.token_now("", "token-anna", IMAP)
+    assert found is not None
+    assert found.verdict is Verdict.SIGNED_IN
+    assert service.token_now("", "token-anna", POP3) is None
+    assert service.token_now("otto", "token-anna", IMAP) is None
+    assert service.token_now("", "token-ann", IMAP) is None
+    assert verifier.asked == 1
+    clock[0] += 61.0
+    assert service.token_now("", "token-anna", IMAP) is None
+    verifier.more = {}
+    await service.token("", "token-anna", IMAP)
+    clock[0] += 301.0
+    assert service.token_now("", "token-anna", IMAP) is None
+    verifier.more = {"known_until": time.time() + 5.0}
+    await service.token("", "token-anna", IMAP)
+    clock[0] += 6.0
+    assert service.token_now("", "token-anna", IMAP) is None
+
+
+async def test_a_remembered_token_is_void_when_a_user_changes(
+    service: SignInService, verifier: FakeVerifier, directory: FakeDirectory
+) -> None:
+    await service.token("", "token-anna", IMAP)
+    directory.put("anna@contoso.com", replace(ANNA, disabled=True))
+    assert service.token_now("", "token-anna", IMAP) is None
+    assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+
+
+async def test_wrong_tokens_and_outages_are_not_remembered(service: SignInService, verifier: FakeVerifier) -> None:
+    verifier.fault = TokenVerifierUnavailable("down")
+    assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.UNAVAILABLE
+    verifier.fault = None
+    assert (await service.token("", "token-anna", IMAP)).verdict is Verdict.SIGNED_IN
+    verifier.answers["late"] = ""
+    assert (await service.token("", "late", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
+    verifier.answers["late"] = ANNA.name
+    assert (await service.token("", "late", IMAP)).verdict is Verdict.SIGNED_IN
+
+
+async def test_a_token_without_the_scope_is_right_but_not_for_this(
+    service: SignInService, verifier: FakeVerifier
+) -> None:
+    verifier.more = {"lacks": "mail.imap"}
+    result = await service.token("", "token-anna", IMAP)
+    assert (result.verdict, result.lacks) == (Verdict.PROTOCOL_NOT_ALLOWED, "mail.imap")
+
+
+async def test_questions_about_tokens_are_counted_for_their_address(
+    service: SignInService, verifier: FakeVerifier
+) -> None:
+    """Who shows many at once is busy with them; others are not kept waiting."""
+    held = asyncio.Event()
+
+    async def slowly(token: str, protocol: Protocol) -> JudgedToken:
+        await held.wait()
+        return JudgedToken(ANNA.name)
+
+    verifier.verify = slowly  # type: ignore[method-assign]
+    tasks = [asyncio.ensure_future(service.token("", f"t{n}", IMAP, CLIENT)) for n in range(8)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (await service.token("", "t9", IMAP, CLIENT)).verdict is Verdict.BUSY
+    other = asyncio.ensure_future(service.token("", "t9", IMAP, "192.0.2.77"))
+    await asyncio.sleep(0)
+    held.set()
+    assert (await other).verdict is Verdict.SIGNED_IN
+    assert {(await task).verdict for task in tasks} == {Verdict.SIGNED_IN}
 
 
 async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, service: SignInService) -> None:

@@ -35,6 +35,7 @@ from gatepost.organization.model import (
 )
 from gatepost.routing.decision import ActiveCopy, Cause, Decision, Mailbox, Refuse, Serve, Target, find_directory
 from gatepost.routing.directories import path_class
+from gatepost.wire.events import TokenHelp
 from gatepost.wire.proxy_protocol import ProxyHeader
 
 PASSWORD = "open sesame"
@@ -189,10 +190,16 @@ class FakeSignIn:
 
     accepts_tokens = False
 
+    def token_help(self, protocol: Protocol) -> TokenHelp:
+        """Nobody is told of whom to get a token from."""
+        return TokenHelp()
+
     def __init__(self, databases: dict[str, str]) -> None:
         self.databases = databases
         self.policy = SignInPolicy(PolicySettings(penalty=None))
         self.now = True
+        self.app_password = 0
+        """The number of the app password that `PASSWORD` is held for."""
         self.verdict: SignInResult | None = None
         self.asked: list[tuple[str, str]] = []
         self.clients: list[str] = []
@@ -224,6 +231,9 @@ class FakeSignIn:
         await self.answers.wait()
         self.known.add(canonical_name)
 
+    def accepts_certificates(self, protocol: Protocol) -> bool:
+        return False
+
     def _must_ask(self, name: str) -> bool:
         return self.elsewhere and name not in self.known
 
@@ -248,9 +258,11 @@ class FakeSignIn:
             return self.verdict
         if password != PASSWORD or name not in self.databases:
             return SignInResult(Verdict.WRONG_CREDENTIALS, reason="wrong password")
-        return SignInResult(Verdict.SIGNED_IN, self._user(name))
+        return SignInResult(Verdict.SIGNED_IN, self._user(name), app_password=self.app_password)
 
-    def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:
+    def password_now(
+        self, name: str, password: str, protocol: Protocol, client: str = "", service: str = "", *, page: bool = False
+    ) -> SignInResult | None:
         assert protocol is Protocol.HTTPS
         result = self._result(name, password) if self.now else None
         return result if result is not None and result.verdict is Verdict.SIGNED_IN else None
@@ -266,7 +278,9 @@ class FakeSignIn:
             return SignInResult(Verdict.UNAVAILABLE, asking=True)
         return self._result(name, PASSWORD)
 
-    async def password(self, name: str, password: str, protocol: Protocol, client: str) -> SignInResult:
+    async def password(
+        self, name: str, password: str, protocol: Protocol, client: str, service: str = "", *, page: bool = False
+    ) -> SignInResult:
         self.clients.append(client)
         return self._result(name, password)
 

@@ -115,7 +115,7 @@ class Sites(World):
         loop: Any = self.loop
         self.door = HttpDoor(self.configuration, loop, sign_in, router, self.context, self.log, shared_state=self.state)
 
-    def _signed_in(self, name: str, _password: str, _protocol: Protocol, _client: str = "") -> SignInResult:
+    def _signed_in(self, name: str, _password: str, _protocol: Protocol, *_: str) -> SignInResult:
         return SignInResult(Verdict.SIGNED_IN, self.users[name])
 
     async def ask(self, request: bytes, client: Client | None = None) -> bytes:

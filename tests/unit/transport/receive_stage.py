@@ -29,6 +29,7 @@ from gatepost.transport.message import Envelope
 from gatepost.transport.ports import Pressure, SpoolFull
 from gatepost.transport.receive.service import ReceiveService
 from gatepost.transport.receive.tls import ReceiveTls
+from gatepost.wire.events import TokenHelp
 from gatepost.wire.smtp_reply import Reply
 from gatepost.wire.smtp_server_events import Asking
 
@@ -154,12 +155,28 @@ class KeptIntake:
 
 
 class Accounts:
-    """Knows anna; names that begin with `slow` are checked by a task."""
+    """Knows anna; names that begin with `slow` are checked by a task. With `accepts_tokens` also `token-of-anna`."""
 
     def __init__(self) -> None:
         self.verdict: Verdict | None = None
+        self.accepts_tokens = False
+        self.lacks = ""
+
+    def token_help(self, protocol: Protocol) -> TokenHelp:
+        return TokenHelp("mail")
+
+    def token_now(self, name: str, token: str, protocol: Protocol, client: str = "") -> SignInResult | None:
+        return None if name.startswith("slow") else self._judge("anna", token.replace("token-of-anna", "secret"))
+
+    async def token(self, name: str, token: str, protocol: Protocol, client: str) -> SignInResult:
+        await asyncio.sleep(0)
+        result = self._judge("anna", token.replace("token-of-anna", "secret"))
+        return replace(result, lacks=self.lacks)
 
     def accepts_tickets(self, protocol: Protocol) -> bool:
+        return False
+
+    def accepts_scram(self, protocol: Protocol) -> bool:
         return False
 
     def password_now(self, name: str, password: str, protocol: Protocol, client: str = "") -> SignInResult | None:

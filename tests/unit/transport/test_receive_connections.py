@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import socket
 import struct
 import tracemalloc
@@ -22,6 +23,7 @@ from gatepost.transport.receive.admission import ConnectorCounts
 from gatepost.transport.receive.leg import MAX_AHEAD, MAX_LINGERING, Phase, ReceiveLeg
 from gatepost.transport.receive.trace import protocol_word
 from gatepost.wire.proxy_protocol import encode_v2
+from gatepost.wire.sasl import bearer_message
 
 
 def plain(user: str, password: str) -> str:
@@ -567,6 +569,50 @@ async def test_verdicts(verdict: Verdict, code: str) -> None:
         client = await stage.client()
         got = await client.say("EHLO c.example", f"AUTH PLAIN {plain('anna', 'x')}")
         assert got[1].startswith(code)
+
+
+def token(name: str, value: str) -> str:
+    return base64.b64encode(bearer_message("OAUTHBEARER", name, value)).decode()
+
+
+async def test_users_sign_in_by_tokens() -> None:
+    for name in ("anna", "slowanna"):
+        async with receiving() as stage:
+            stage.accounts.accepts_tokens = True
+            client = await stage.client()
+            await client.say("EHLO c.example", "STARTTLS")
+            await client.start_tls()
+            got = await client.say("EHLO c.example", f"AUTH OAUTHBEARER {token(name, 'token-of-anna')}")
+            assert "AUTH PLAIN LOGIN XOAUTH2 OAUTHBEARER" in got[0]
+            assert got[1].startswith("235")
+            await client.begin("a@far.example", sender="anna@ours.example")
+            await client.say("x\r\n.")
+            assert stage.intake.taken[0][0].source.user == "anna@ours.example"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "lacks", "said"),
+    [
+        (Verdict.WRONG_CREDENTIALS, "", ["invalid_token", "535 5.7.8"]),
+        (Verdict.PROTOCOL_NOT_ALLOWED, "send", ["insufficient_scope", "535 5.7.8"]),
+        (Verdict.PROTOCOL_NOT_ALLOWED, "", ["525 5.7.13"]),
+        (Verdict.UNAVAILABLE, "", ["454 4.7.0"]),
+        (Verdict.BUSY, "", ["454 4.7.0"]),
+    ],
+)
+async def test_verdicts_of_tokens(verdict: Verdict, lacks: str, said: list[str]) -> None:
+    async with receiving() as stage:
+        stage.accounts.accepts_tokens = True
+        stage.accounts.verdict, stage.accounts.lacks = verdict, lacks
+        client = await stage.client()
+        await client.say("EHLO c.example", "STARTTLS")
+        await client.start_tls()
+        got = (await client.say("EHLO c.example", f"AUTH OAUTHBEARER {token('slow', 'x')}"))[1:]
+        if len(said) > 1:
+            told = json.loads(base64.b64decode(got[0].removeprefix("334 ")))
+            assert (told["status"], told["scope"]) == (said[0], "mail")
+            got = await client.say("AQ==")
+        assert got[0].startswith(said[-1])
 
 
 # --- the end

@@ -72,8 +72,12 @@ def answer(
 
 def challenge(realm: str) -> bytes:
     """The field that asks for Basic credentials (RFC 7617 section 2.1)."""
-    quoted = realm.replace("\\", "").replace('"', "").encode("ascii", "replace")
-    return b'WWW-Authenticate: Basic realm="%b", charset="UTF-8"\r\n' % quoted
+    return b'WWW-Authenticate: Basic realm="%b", charset="UTF-8"\r\n' % quoted_realm(realm)
+
+
+def quoted_realm(realm: str) -> bytes:
+    """What stands between the quotes of a `realm`."""
+    return realm.replace("\\", "").replace('"', "").encode("ascii", "replace")
 
 
 def page(title: str, text: str) -> bytes:

@@ -16,9 +16,11 @@ class Asked:
     """One target at one front end, under the configuration as it was then. Never changed."""
 
     __slots__ = (
+        "by_certificate",
         "by_cookie",
         "by_password",
         "by_ticket",
+        "by_token",
         "kind",
         "ours",
         "page",
@@ -44,6 +46,10 @@ class Asked:
         """Whether Basic credentials count: a directory with the page may be for those alone who use it."""
         self.by_ticket = door.takes_ticket(route)
         """Whether a Kerberos ticket counts (HTTP Negotiate)."""
+        self.by_certificate = door.takes_certificate(route)
+        """Whether the certificate that a client showed to TLS counts."""
+        self.by_token = door.takes_token(route)
+        """Whether a bearer token counts."""
         self.ours = well_known.concerns(route) or door.forms.concerns(route) or health_page.concerns(route)
         """Whether it may be one of the pages that need nobody signed in."""
         self.verbatim = route == well_known.JMAP and door.jmap_path is not None

@@ -135,10 +135,19 @@ class HttpDoor(RequestLog):
 
     def takes_ticket(self, route: str) -> bool:
         """Whether the directory of a decoded path has Integrated authentication, and tickets can be judged."""
-        if not self.sign_in.accepts_tickets(Kind.HTTPS):
-            return False
+        return self.sign_in.accepts_tickets(Kind.HTTPS) and self._has(route, AuthenticationMethod.INTEGRATED)
+
+    def takes_certificate(self, route: str) -> bool:
+        """Whether the directory of a decoded path takes clients' certificates, and clients are asked for them."""
+        return self.sign_in.accepts_certificates(Kind.HTTPS) and self._has(route, AuthenticationMethod.CERTIFICATE)
+
+    def takes_token(self, route: str) -> bool:
+        """Whether the directory of a decoded path has OAuth, and tokens can be judged."""
+        return self.sign_in.accepts_tokens and self._has(route, AuthenticationMethod.OAUTH)
+
+    def _has(self, route: str, method: AuthenticationMethod) -> bool:
         directory = self.forms.own_directory(route)
-        return directory is not None and AuthenticationMethod.INTEGRATED in directory.authentication
+        return directory is not None and method in directory.authentication
 
     def _configure(self, configuration: Configuration, client_context: ClientContext) -> None:
         front_end, organization, server = configuration.front_end, configuration.organization, configuration.server
@@ -245,6 +254,17 @@ class HttpDoor(RequestLog):
     def leavers(self, wanted: SessionFilter, reason: str) -> list[tuple[str, Leaver]]:
         """The connections that match, by id, for an operator who ends them."""
         return [(leg.session, HttpLeaver(leg, reason)) for leg in self._legs if wanted.matches(leg.describe())]
+
+    def shown_app_password(self, wanted: Callable[[int], bool], reason: str) -> list[Leaver]:
+        """The clients' connections that showed an app password last whose number is `wanted`."""
+        return [
+            HttpLeaver(leg, reason)
+            for leg in self._legs
+            if isinstance(leg, HttpClientLeg)
+            and (identity := leg.identity) is not None
+            and identity.app_password
+            and wanted(identity.app_password)
+        ]
 
     def counters(self) -> dict[str, int]:
         """Requests under way, and connections to servers by server: `http.requests.waiting`, `http.MBX-01.opened`, ….

@@ -1,6 +1,6 @@
 """The first steps of a request: is it well formed, is it one that we answer ourselves, whose is it?
 
-begin ─► (peer's assertion | sign-in cookie | Negotiate | Basic) ─► onward.go: what it asks for, and where to
+begin ─► (assertion | cookie | Negotiate | Bearer | certificate | Basic) ─► onward.go: what is asked for, where to
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http import health_page, negotiate, onward, well_known
-from gatepost.access.http.answers import RETRY_AFTER
+from gatepost.access.http import bearer, certificate, health_page, negotiate, onward, well_known
+from gatepost.access.http.answers import RETRY_AFTER, challenge
 from gatepost.access.http.asked import Asked
 from gatepost.access.http.basic import read_basic
 from gatepost.access.http.exchange import Exchange
@@ -106,10 +106,18 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         if token is not None:
             negotiate.begin(leg, asked, token)
             return
+    if authorization is not None and asked.by_token:
+        bearer_token = bearer.read_bearer(authorization)
+        if bearer_token is not None:
+            bearer.begin(leg, asked, bearer_token)
+            return
     if authorization is None or authorization != leg.authorization:
         leg.authorization = authorization
         leg.credentials = read_basic(authorization)
     credentials = leg.credentials
+    # Some clients send a name with an empty password beside their certificate.
+    if asked.by_certificate and not (credentials and credentials[1]) and certificate.begin(leg, asked):
+        return
     if credentials is None or not asked.by_password:
         if asked.page is None or not door.forms.ask(leg, asked.path, asked.query, door.forms.why(value)):
             ntlm = negotiate.is_ntlm(authorization)
@@ -117,7 +125,7 @@ def _identify(leg: HttpClientLeg, asked: Asked) -> None:
         return
     exchange = leg.exchange = Exchange(leg, asked)
     name, password = credentials
-    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0])
+    result = door.sign_in.password_now(name, password, _HTTPS, leg.address[0], asked.service)
     if result is None:
         tasks.start(_check(exchange, credentials), f"{leg.session} sign-in")
     elif result.verdict is _SIGNED_IN:
@@ -175,29 +183,39 @@ def _identity(leg: HttpClientLeg, result: SignInResult, password: str) -> Identi
     """The same object while nothing changes, so that what was worked out for it still stands."""
     user = result.user
     assert user is not None
-    known = leg.identity
-    if known is None or known.user is not user or known.password != password:
-        known = leg.identity = Identity(user, Way.BASIC, password)
+    known, number = leg.identity, result.app_password
+    if number:
+        password = ""
+    if known is None or known.user is not user or known.password != password or known.app_password != number:
+        way = Way.BY_APP if number else Way.BASIC
+        known = leg.identity = Identity(user, way, password, app_password=number)
     return known
 
 
-def _by_ticket(result: SignInResult) -> Identity:
+def _without_password(result: SignInResult, way: Way) -> Identity:
     assert result.user is not None
-    return Identity(result.user, Way.NEGOTIATE)
+    return Identity(result.user, way)
 
 
 async def _check(exchange: Exchange, credentials: tuple[str, str]) -> None:
     door = exchange.leg.door
     started = door.loop.time()
     try:
-        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, exchange.leg.address[0])
+        client, service = exchange.leg.address[0], exchange.asked.service
+        result = await door.sign_in.password(credentials[0], credentials[1], _HTTPS, client, service)
     except DirectoryUnavailable as error:
         result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
     judged(exchange, result, started, credentials[1])
 
 
 def judged(
-    exchange: Exchange, result: SignInResult, started: float, password: str = "", *, by_ticket: bool = False
+    exchange: Exchange,
+    result: SignInResult,
+    started: float,
+    password: str = "",
+    *,
+    token: str = "",
+    way: Way = Way.BASIC,
 ) -> None:
     """The credentials have been judged: on with the request, or its refusal."""
     if exchange.over:
@@ -205,25 +223,33 @@ def judged(
     leg = exchange.leg
     verdict = result.verdict
     if verdict is _SIGNED_IN:
-        onward.go(exchange, _by_ticket(result) if by_ticket else _identity(leg, result, password))
+        if token:
+            onward.go(exchange, bearer.identity(leg, result, token))
+        else:
+            onward.go(
+                exchange, _identity(leg, result, password) if way is Way.BASIC else _without_password(result, way)
+            )
     elif verdict is Verdict.WRONG_CREDENTIALS:
         # The same time for a wrong password and an unknown user, whatever the check took; nobody else waits.
         door = leg.door
-        door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _wrong, exchange, result.reason)
+        error = bearer.INVALID_TOKEN if token else b""
+        door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _wrong, exchange, result.reason, error)
     elif verdict is Verdict.BUSY:
         # Whoever fills the queue gains nothing by asking more often.
         door = leg.door
         door.loop.call_at(started + door.limits.refused_sign_in_delay_seconds, _busy, exchange, result.reason)
+    elif result.lacks:
+        bearer.refuse_for_scope(exchange, result)
     elif verdict is Verdict.PROTOCOL_NOT_ALLOWED:
         exchange.refuse(403, result.reason or verdict.value)
     else:
         exchange.refuse(503, result.reason or verdict.value)
 
 
-def _wrong(exchange: Exchange, reason: str) -> None:
+def _wrong(exchange: Exchange, reason: str, token_error: bytes) -> None:
     if not exchange.over:
         exchange.end()
-        ask_to_sign_in(exchange.leg, reason or "wrong credentials", judged=True)
+        ask_to_sign_in(exchange.leg, reason or "wrong credentials", judged=True, token_error=token_error)
 
 
 def _busy(exchange: Exchange, reason: str) -> None:
@@ -235,7 +261,12 @@ def _busy(exchange: Exchange, reason: str) -> None:
         leg.answer(503, fields=RETRY_AFTER, close=not leg.settled)
 
 
-def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False) -> None:
-    """401, the only place that says it: credentials are missing or were `judged` wrong."""
+def ask_to_sign_in(leg: HttpClientLeg, reason: str, *, judged: bool = False, token_error: bytes = b"") -> None:
+    """401, the only place that says it: credentials are missing or were `judged` wrong.
+
+    Asks by every way that counts there: a ticket, a token, Basic. `token_error` says what was wrong with a token.
+    """
+    asked = leg.asked
     leg.door.refused(leg, 401, reason, judged=judged)
-    leg.answer(401, fields=negotiate.challenges(leg.door.realm, leg.asked))
+    offer = negotiate.OFFER if asked is not None and asked.by_ticket else b""
+    leg.answer(401, fields=offer + bearer.challenge(leg, asked, token_error) + challenge(leg.door.realm))

@@ -10,8 +10,8 @@ import binascii
 from typing import TYPE_CHECKING
 
 from gatepost.access import tasks
-from gatepost.access.http.answers import challenge
 from gatepost.access.http.exchange import Exchange
+from gatepost.access.http.identity import Way
 from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
 from gatepost.directory.port import Verdict
 from gatepost.organization.model import Protocol
@@ -41,12 +41,6 @@ def is_ntlm(value: bytes | None) -> bool:
     return value is not None and value[: len(_OTHER)].lower() == _OTHER
 
 
-def challenges(realm: str, asked: Asked | None) -> bytes:
-    """The fields that ask for credentials: by a ticket where that can be, else by Basic."""
-    basic = challenge(realm)
-    return OFFER + basic if asked is not None and asked.by_ticket else basic
-
-
 def begin(leg: HttpClientLeg, asked: Asked, token: bytes) -> None:
     """Judge the request's ticket; then it goes on, or is refused."""
     kerberos = leg.door.sign_in.kerberos
@@ -74,7 +68,7 @@ async def _check(exchange: Exchange, dialogue: KerberosExchange | None, token: b
         answer, outcome = outcome.token, await door.sign_in.user_of_ticket(outcome.name, Protocol.HTTPS, leg.address[0])
         if outcome.verdict is Verdict.SIGNED_IN and answer:
             exchange.add_fields(_line(answer))
-    judged(exchange, outcome, started, by_ticket=True)
+    judged(exchange, outcome, started, way=Way.NEGOTIATE)
 
 
 def _line(token: bytes) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gatepost.access.http.basic import basic_line, name_line
+from gatepost.organization.model import HttpSignIn
 from gatepost.wire.fencing import http_lines
 from gatepost.wire.http_head import HeadFault
 
@@ -80,8 +81,14 @@ def _add_kept(parts: list[bytes], leg: HttpClientLeg, destination: Destination) 
 
 def sign_in_line(destination: Destination, identity: Identity) -> bytes:
     """The line by which a mailbox server learns who the user is. Raises `HeadFault` when there is none."""
-    user = identity.user
+    user, sign_in = identity.user, destination.server.sign_in
+    if sign_in.http is HttpSignIn.MASTER:
+        return basic_line(f"{user.server_login}{sign_in.separator}{sign_in.master_user}", sign_in.master_password)
     if not destination.with_header:
+        audience = sign_in.token_audience
+        if identity.token and audience and audience in identity.audiences:
+            # Whoever it is not meant for could use it elsewhere (RFC 6750 section 5.2).
+            return b"Authorization: Bearer %b\r\n" % identity.token.encode("ascii")
         if not identity.password:
             raise HeadFault(503, f"{destination.server.name} wants the user's password, which is not known here")
         return basic_line(user.server_login, identity.password)

@@ -20,7 +20,7 @@ import structlog
 from gatepost.directory.policy.hook import Asked, PolicyHook
 from gatepost.directory.policy.ledger import Ledger, MemoryLedger
 from gatepost.directory.policy.penalty import MARK_BYTES, Attempt, Charge
-from gatepost.directory.policy.rules import allowed, group_of, is_in
+from gatepost.directory.policy.rules import allowed, group_of, is_in, service_word
 from gatepost.directory.policy.sessions import OwnCounts, SessionCounts
 from gatepost.directory.policy.settings import Penalty, PolicySettings
 from gatepost.directory.port import SignInResult, User, Verdict
@@ -82,6 +82,11 @@ class SignInPolicy:
             return False
         rules = self.settings.rules
         return not rules or allowed(rules, user.name, user.groups, protocol, client)
+
+    def takes_main_password(self, user: User, protocol: Protocol, client: str, service: str = "") -> bool:
+        """Whether the user's own password counts there; `service`: of HTTP, the virtual directory's."""
+        rules = self.settings.main_passwords
+        return not rules or allowed(rules, user.name, user.groups, protocol, client, service_word(service))
 
     def answers_from_memory(self, name: str, protocol: Protocol, client: str) -> bool:
         """Whether a password that was right lately needs no further question."""

@@ -9,6 +9,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from gatepost.directory.policy.settings import Rule
 from gatepost.organization.model import Network, Protocol
 
+_SERVICES = {"microsoft-server-activesync": "activesync"}
+SERVICE_WORDS = ("activesync", "ews", "owa", "ecp", "oab", "autodiscover", "rpc", "mapi", "dav", "jmap")
+"""Services by HTTPS as rules and app passwords name them."""
+
+
+def service_word(service: str) -> str:
+    """The word of an HTTP service, whose name is that of a virtual directory."""
+    folded = service.casefold()
+    return _SERVICES.get(folded, folded)
+
 
 @lru_cache(maxsize=4096)
 def parse_client(client: str) -> IPv4Address | IPv6Address | None:
@@ -36,11 +46,13 @@ def group_of(client: str, ipv4_prefix: int, ipv6_prefix: int) -> str:
     return str(ip_network((address, prefix), strict=False))
 
 
-def allowed(rules: Iterable[Rule], name: str, groups: frozenset[str], protocol: Protocol, client: str) -> bool:
+def allowed(
+    rules: Iterable[Rule], name: str, groups: frozenset[str], protocol: Protocol, client: str, service: str = ""
+) -> bool:
     """Whether the first of `rules` that concerns this sign-in allows it. `name` is canonical."""
     for rule in rules:
         if (
-            (not rule.protocols or protocol in rule.protocols)
+            (not (rule.protocols or rule.services) or protocol in rule.protocols or service in rule.services)
             and (not rule.users or name in rule.users or f"@{name.rpartition('@')[2]}" in rule.users)
             and (not rule.groups or not rule.groups.isdisjoint(groups))
             and (not rule.networks or is_in(client, rule.networks))

@@ -22,6 +22,8 @@ class Rule:
     """Groups that the directory tells of, in lower case."""
     networks: tuple[Network, ...] = ()
     """Where the client is. An address that is not known is in none."""
+    services: frozenset[str] = frozenset()
+    """Words of services by HTTPS, beside `protocols`: either concerns the sign-in. For main passwords only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +79,6 @@ class PolicySettings:
     """The same of one client address."""
     rules: tuple[Rule, ...] = ()
     """The first that concerns a sign-in decides; none: allowed."""
+    main_passwords: tuple[Rule, ...] = ()
+    """The same for the users' own passwords alone: what they deny is open to app passwords, tickets and the like."""
     hook: HookSettings | None = None

@@ -7,8 +7,9 @@ import ssl
 import time
 from contextlib import suppress
 
-from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge
+from gatepost.directory.kerberos_port import NO_KERBEROS, Accepted, Challenge, KerberosExchange
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
+from gatepost.directory.scram import ScramExchange
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.organization.names import MAX_LOGIN_NAME
@@ -25,6 +26,7 @@ from gatepost.transport.shadow.answering import AnsweringChannel
 from gatepost.wire import smtp_server_replies as replies
 from gatepost.wire.events import Close, Credentials, GssToken, Refusal, Send, SignIn, StartTls
 from gatepost.wire.mailbox_address import mailbox_address
+from gatepost.wire.scram import PLAIN_NAME
 from gatepost.wire.smtp_server_events import Impersonate, LookUp, OpenChannel, ServerEvent, Store, Wait
 
 _REFUSALS = {
@@ -32,6 +34,13 @@ _REFUSALS = {
     Verdict.BUSY: Refusal.BUSY,
     Verdict.PROTOCOL_NOT_ALLOWED: Refusal.PROTOCOL_NOT_ALLOWED,
 }
+
+
+def _for_themselves(sign_in: SignInService, result: SignInResult, authorization_id: str) -> SignInResult:
+    """Nobody here may speak for another."""
+    if result.user is not None and not sign_in.is_name_of(authorization_id, result.user):
+        return SignInResult(Verdict.WRONG_CREDENTIALS, reason="another authorization identity")
+    return result
 
 
 class ReceiveConnection(ReceiveLeg):
@@ -126,20 +135,24 @@ class ReceiveConnection(ReceiveLeg):
         sign_in = self._service.sign_in
         self.phase = Phase.PARKED
         name, password = credentials.authentication_id, credentials.password
+        token = credentials.token
         if sign_in is None:  # taken away since the session began
             self._judged(SignInResult(Verdict.UNAVAILABLE, reason="no passwords are checked here"), name)
             return
-        known = sign_in.password_now(name, password, Protocol.SUBMISSION, self._address)
+        now = sign_in.token_now if token else sign_in.password_now
+        known = now(name, token or password, Protocol.SUBMISSION, self._address)
         if known is not None:
             self._judged(known, name)
         else:
-            tasks.start(self._check_slowly(name, password), "sign-in")
+            tasks.start(self._check_slowly(name, password, token), "sign-in")
 
-    async def _check_slowly(self, name: str, password: str) -> None:
+    async def _check_slowly(self, name: str, password: str, token: str) -> None:
         sign_in = self._service.sign_in
-        result = SignInResult(Verdict.UNAVAILABLE, reason="the password could not be checked")
+        result = SignInResult(Verdict.UNAVAILABLE, reason="the credentials could not be checked")
         try:
-            if sign_in is not None:
+            if sign_in is not None and token:
+                result = await sign_in.token(name, token, Protocol.SUBMISSION, self._address)
+            elif sign_in is not None:
                 result = await sign_in.password(name, password, Protocol.SUBMISSION, self._address)
         finally:
             self._judged(result, name)
@@ -148,32 +161,40 @@ class ReceiveConnection(ReceiveLeg):
         sign_in = self._service.sign_in
         self.phase = Phase.PARKED
         if event.first:
-            kerberos = sign_in.kerberos if sign_in is not None else None
-            self._exchange = None if kerberos is None else kerberos.begin(Protocol.SUBMISSION, self._address)
+            self._exchange = self._begin_exchange(sign_in, event.mechanism)
         tasks.start(self._check_ticket_slowly(event.token), "sign-in")
+
+    def _begin_exchange(self, sign_in: SignInService | None, mechanism: str) -> KerberosExchange | None:
+        if sign_in is None:
+            return None
+        if mechanism == PLAIN_NAME:
+            submission = Protocol.SUBMISSION
+            return sign_in.begin_scram(mechanism, submission, self._address, {}, offers_plus=False)
+        return None if sign_in.kerberos is None else sign_in.kerberos.begin(Protocol.SUBMISSION, self._address)
 
     async def _check_ticket_slowly(self, token: bytes) -> None:
         sign_in, session, exchange = self._service.sign_in, self.session, self._exchange
         assert session is not None
         outcome: Challenge | Accepted | SignInResult = NO_KERBEROS
+        name = ""
         try:
             if sign_in is not None and exchange is not None:
                 outcome = await exchange.step(token)
             if isinstance(outcome, Accepted) and sign_in is not None:
                 outcome = await self._user_of_ticket(sign_in, outcome)
+            elif isinstance(exchange, ScramExchange) and isinstance(outcome, SignInResult) and sign_in is not None:
+                name = exchange.credentials.authentication_id
+                outcome = _for_themselves(sign_in, outcome, exchange.credentials.authorization_id)
         finally:
             if isinstance(outcome, Challenge):
                 self._answer(session.challenge(outcome.token))
             else:
                 self._exchange = None
-                self._judged(NO_KERBEROS if isinstance(outcome, Accepted) else outcome, "")
+                self._judged(NO_KERBEROS if isinstance(outcome, Accepted) else outcome, name)
 
     async def _user_of_ticket(self, sign_in: SignInService, accepted: Accepted) -> SignInResult:
-        """Nobody here may speak for another."""
         result = await sign_in.user_of_ticket(accepted.name, Protocol.SUBMISSION, self._address)
-        if result.user is not None and not sign_in.is_name_of(accepted.authorization_id, result.user):
-            return SignInResult(Verdict.WRONG_CREDENTIALS, reason="another authorization identity")
-        return result
+        return _for_themselves(sign_in, result, accepted.authorization_id)
 
     def _judged(self, result: SignInResult, name: str) -> None:
         """What came of a sign-in as `name`."""
@@ -188,7 +209,8 @@ class ReceiveConnection(ReceiveLeg):
             user=user.name if user is not None else self._shown(name),
             reason=result.reason,
         )
-        self._answer(session.refuse(_REFUSALS.get(result.verdict, Refusal.WRONG_CREDENTIALS)))
+        refusal = _REFUSALS.get(result.verdict, Refusal.WRONG_CREDENTIALS)
+        self._answer(session.refuse(Refusal.INSUFFICIENT_SCOPE if result.lacks else refusal))
 
     def _shown(self, name: str) -> str:
         """A name that was typed, for the log: who has it, else itself where it is an address. What is neither may be

@@ -23,6 +23,7 @@ from gatepost.transport.receive.admission import Place
 from gatepost.transport.receive.incoming import Incoming
 from gatepost.transport.receive.trace import protocol_word, tls_word
 from gatepost.wire import smtp_server_replies as replies
+from gatepost.wire.events import TokenHelp
 from gatepost.wire.proxy_protocol import BadProxyHeader, ProxyHeader, parse
 from gatepost.wire.smtp_command import MailCommand
 from gatepost.wire.smtp_server import SmtpServer
@@ -258,12 +259,20 @@ class ReceiveLeg(asyncio.Protocol):
             starttls=service.tls is not None and ReceiveAuthentication.TLS in connector.authentication,
             sign_in=service.sign_in is not None,
             kerberos=service.sign_in is not None and service.sign_in.accepts_tickets(Protocol.SUBMISSION),
+            scram=service.sign_in is not None and service.sign_in.accepts_scram(Protocol.SUBMISSION),
+            tokens=self._token_help(),
             xclient=self._speaks_for_others(connector),
             server=self._server,
             partner=self._partner,
             claim=self._claim,
             shadow=service.shadow.offer if service.shadow is not None else None,
         )
+
+    def _token_help(self) -> TokenHelp | None:
+        sign_in = self._service.sign_in
+        if sign_in is None or not sign_in.accepts_tokens:
+            return None
+        return sign_in.token_help(Protocol.SUBMISSION)
 
     def _greet(self) -> None:
         self._timer = None

@@ -47,7 +47,8 @@ def _sent(flow: FormsFlow, leg: HttpClientLeg, directory: VirtualDirectory, body
     if not flow.tokens.accepts(cookie, form.token, flow.clock()):
         attempt.again(Reason.STALE, 403, "a form that was not shown to this browser, or too long ago")
         return
-    known = flow.door.sign_in.password_now(form.name, form.password, Protocol.HTTPS, leg.address[0])
+    client, service = leg.address[0], directory.service
+    known = flow.door.sign_in.password_now(form.name, form.password, Protocol.HTTPS, client, service, page=True)
     if known is not None:
         attempt.judged(known)
     else:
@@ -67,10 +68,10 @@ class _Attempt:
 
     async def check(self) -> None:
         """Have the password checked, then answer."""
-        form = self._form
+        form, client, service = self._form, self._leg.address[0], self._directory.service
         try:
             result = await self._flow.door.sign_in.password(
-                form.name, form.password, Protocol.HTTPS, self._leg.address[0]
+                form.name, form.password, Protocol.HTTPS, client, service, page=True
             )
         except DirectoryUnavailable as error:
             result = SignInResult(Verdict.UNAVAILABLE, reason=str(error))
