@@ -281,11 +281,8 @@ def test_the_provider_changes_its_key_while_clients_go_on(stage: Stage, provider
     new = provider.token("alice", scope="mail web")
     _until(lambda: _imap(stage.door, new), lambda said: said == "OK")
     other = provider.token("bob", scope="mail web")
-    _until(
-        lambda: _imap(stage.door, other, user="bob"), lambda said: said == "OK" or "AUTHENTICATIONFAILED" not in said
-    )
+    assert _imap(stage.door, other, user="bob") == "OK"
     assert _imap(stage.door, old) == "OK"
-    provider.control(keys=["two"])
     provider.control(keys=["two"], sign="one")
     withdrawn = provider.token("alice", scope="mail web")
     _until(lambda: _imap(stage.door, withdrawn), lambda said: "AUTHENTICATIONFAILED" in said)

@@ -18,7 +18,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gatepost.access.mail_server import AttemptFailed, MailServerLeg, open_server
-from gatepost.access.mail_sign_in import Introduction, back_sign_in, is_front_end, ticket_for, with_epoch
+from gatepost.access.mail_sign_in import (
+    Introduction,
+    back_sign_in,
+    is_front_end,
+    takes_token,
+    ticket_for,
+    with_epoch,
+)
 from gatepost.directory.kerberos_port import NoTicket
 from gatepost.directory.port import User
 from gatepost.organization.model import ClientAddress, Organization, SignInForm
@@ -208,8 +215,8 @@ class CarryOver:
             self.reason = "a loop: too many front ends have handed this session on"
             return None
         own = server.sign_in.form is SignInForm.USER
-        if own and not (self._credentials.password or self._credentials.token):
-            self.reason = "the user's password is not kept"
+        if own and not (self._credentials.password or takes_token(server, self._credentials)):
+            self.reason = "the user's password is not kept, nor a token for this server"
             return None
         facts = with_epoch(self._facts, server, self._user.mailbox.database or "", epoch)
         try:

@@ -8,6 +8,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gatepost.directory.settings import TokenMethod
+from gatepost.organization.model import SignInForm
+from gatepost.peers.login_token import make_key
 
 KEY = generate_private_key(SECP256R1()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 TOKEN = """
@@ -92,3 +94,24 @@ def test_an_issuer_is_there_once_and_opaque_tokens_go_to_one() -> None:
     found = lines_of(load_text(WHOLE + asked + asked.replace("other", "third")))
     assert len(found) == 1
     assert "shown to the first" in found[0]
+
+
+ASSERTION = 'form = "assertion"\nassertion_key_file = "assertion.key"\nmaster_user = '
+
+
+def test_the_key_that_signs_users_in_at_a_server() -> None:
+    """It is read with the server, and is in no text."""
+    text = WHOLE.replace('form = "master-name"\nmaster_user = ', ASSERTION, 1)
+    assert text != WHOLE
+    pem = make_key()
+    organization = load_text(text, {"etc/assertion.key": pem}).require().organization
+    sign_in = organization.servers["MBX-01"].sign_in
+    assert (sign_in.form, sign_in.assertion_key) == (SignInForm.ASSERTION, pem)
+    assert "PRIVATE" not in repr(organization)
+    for content in (b"rubbish", KEY):
+        found = lines_of(load_text(text, {"etc/assertion.key": content}))
+        assert len(found) == 1
+        assert "the assertion key assertion.key is no private key" in found[0]
+    assert (
+        "needs a key to sign with" in lines_of(load_text(text.replace('assertion_key_file = "assertion.key"', "")))[0]
+    )

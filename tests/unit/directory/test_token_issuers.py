@@ -250,7 +250,8 @@ FAULTS: list[Exception | httpx2.Response] = [
     httpx2.Response(200, content=b'{"keys": []}'),
     httpx2.Response(200, content=b'{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}'),
     httpx2.Response(200, headers={"content-encoding": "gzip"}),
-    httpx2.Response(200, content=b" " * (MAX_ANSWER_BYTES + 1)),
+    # What would be keys, if anybody read so far.
+    httpx2.Response(200, content=json.dumps({"keys": [jwk("one"), jwk("two")], "x": "x" * MAX_ANSWER_BYTES}).encode()),
 ]
 
 

@@ -201,6 +201,16 @@ ERRORS: dict[str, Case] = {
         ("servers", "MBX-01", "sign_in", "master_password_file"),
         "needs the master user's password",
     ),
+    "assertion without a key": (
+        lambda: _sign_in(form=SignInForm.ASSERTION),
+        ("servers", "MBX-01", "sign_in", "assertion_key_file"),
+        "needs a key to sign with",
+    ),
+    "a master user over HTTP without a name": (
+        lambda: _sign_in(http=HttpSignIn.MASTER, master_password="x"),
+        ("servers", "MBX-01", "sign_in", "master_user"),
+        'sign-in form "http = master" needs a master user',
+    ),
     "master name without a separator": (
         lambda: _sign_in(form=SignInForm.MASTER_NAME, master_user="m", master_password="x", separator=""),
         ("servers", "MBX-01", "sign_in", "separator"),
