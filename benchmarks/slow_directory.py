@@ -1,4 +1,4 @@
-"""A look-up service that takes its time for each answer: what Gatepost asks as an HTTP directory, and nginx as `auth_http`.
+"""A look-up service that takes its time: Gatepost asks it as an HTTP directory, nginx as `auth_http`.
 
     python slow_directory.py ADDRESS PORT SECONDS HASH MAIL_ADDRESS MAIL_PORT
 
@@ -76,9 +76,7 @@ class Answers(asyncio.Protocol):
 async def serve(address: str, port: int, seconds: float, password_hash: str, mail_server: tuple[str, str]) -> None:
     """Answer until the process is ended."""
     host, number = mail_server
-    mail_answer = (
-        f"HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: {host}\r\nAuth-Port: {number}\r\n\r\n"
-    ).encode()
+    mail_answer = (f"HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: {host}\r\nAuth-Port: {number}\r\n\r\n").encode()
     server = await asyncio.get_running_loop().create_server(
         lambda: Answers(seconds, password_hash, mail_answer), address, port, backlog=4096
     )

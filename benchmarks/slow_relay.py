@@ -1,6 +1,6 @@
 """A TCP relay that keeps what the server says for some time: a directory far away, or one that has much to do.
 
-    python slow_relay.py ADDRESS PORT SERVER_ADDRESS SERVER_PORT SECONDS
+python slow_relay.py ADDRESS PORT SERVER_ADDRESS SERVER_PORT SECONDS
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Side(asyncio.Protocol):
         else:
             self.transport.write(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         """Both ends go together."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()

@@ -122,11 +122,6 @@ def _modules(settings: DirectorySettings) -> tuple[str, ...]:
     if settings.http is not None:
         return (
             "gatepost.directory.http_look_up",
-            # What the HTTP client loads with its first connection.
-            "anyio._backends._asyncio",
-            "httpcore2._async.http11",
-            "httpcore2._backends.anyio",
-            "truststore",
             "encodings.idna",
             *_HASHES,
         )

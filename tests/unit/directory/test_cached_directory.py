@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gatepost.directory.cached import CachedDirectory
-from gatepost.directory.port import DirectoryUnavailable, NotAsked, User
+from gatepost.directory.port import DirectoryBusy, DirectoryUnavailable, NotAsked, User
 from gatepost.directory.settings import Ages
 from gatepost.routing.decision import Mailbox
 
@@ -276,3 +276,11 @@ async def test_a_closed_directory_is_unavailable(directory: CachedDirectory, eng
         await asking
     with pytest.raises(DirectoryUnavailable, match="closed"):
         await directory.ask("anna@contoso.com")
+
+
+async def test_a_directory_that_is_busy_is_not_away(directory: CachedDirectory, engine: FakeEngine) -> None:
+    """Who cannot be answered in time hears of it; for everybody else nothing has changed."""
+    engine.fault = DirectoryBusy("every connection is busy")
+    with pytest.raises(DirectoryBusy):
+        await directory.ask("anna@contoso.com")
+    assert directory.available
