@@ -303,6 +303,19 @@ def test_explain_says_where_a_user_is_taken(place: Place) -> None:
     assert "served by MBX-01" in place.door.command("explain", ALIAS, "--protocol", "imap")
 
 
+def test_the_check_asks_every_server(place: Place) -> None:
+    """What an operator sees of a directory that answers, and of one that is away."""
+    said = place.door.command("directory", "check", ALIAS)
+    assert f"{ALIAS} is {ALICE.name}, database DB01, protocols " in said
+    assert "nobody@contoso.com is nobody's" in place.door.command("directory", "check", "nobody@contoso.com")
+    place.users.take_away()
+    try:
+        assert "no answer: " in place.door.command("directory", "check", ALIAS, status=1)
+    finally:
+        place.users.bring_back()
+    until(lambda: place.imap("erin@contoso.com", "epw") == WRONG, "it answers again")
+
+
 def test_sessions_follow_a_database_that_moves(place: Place) -> None:
     """Who is signed in is told in the protocol's words; who signs in again comes to the new server (B5)."""
     session = imap(place.door.addresses["imaps"], place.door.client_context)
