@@ -105,6 +105,7 @@ mail {{
     with own_machine(stage) as machine:
         process = machine.start("nginx", ["nginx", "-p", str(stage.folder), "-c", str(path)], BOTH_CORES)
         machine.wait_for(process, "nginx", ADDRESS, imap)
+        time.sleep(1)  # both workers are there
         yield process.pid, imap, 0
 
 
@@ -125,7 +126,7 @@ def slapd(stage: Stage, count: int, delay: float) -> Iterator[str]:
     from gatepost.lab.servers.slapd import ADMIN, ADMIN_PASSWORD, SUFFIX, TOP, Slapd
 
     files = CertificateAuthority.create(stage.folder / "pki").issue("slapd", "ldap.example.com", ADDRESS)
-    server = Slapd(stage.folder / "slapd", ADDRESS, files)
+    server = Slapd(Path(tempfile.mkdtemp(prefix="slapd-", dir=stage.folder)), ADDRESS, files)
     entry = (
         "dn: cn={0},{1}\nobjectClass: inetOrgPerson\nobjectClass: qmailUser\ncn: {0}\nsn: {0}\nmail: {0}\n"
         "mailDatabase: DB01\nuserPassword: {2}\n\n"
@@ -192,7 +193,7 @@ def measure(stage: Stage, build: Path, words: argparse.Namespace) -> None:
         if wanted("nginx"):
             with nginx(stage, services["hash"]) as place:
                 one("nginx mail", place, "login")
-        for name, more in (("hash", ""), ("check", 'check_path = "/check"')):
+        for name, more in (("hash", ""), ("check", 'check_path = "/check"\nconnections = 64')):
             for mode in ("login", "http"):
                 if wanted(f"{name} {mode}"):
                     with gatepost(stage, http_directory(services[name], more)) as place:
@@ -210,7 +211,7 @@ def main() -> int:
     parser.add_argument("--delay", type=float, default=0.020)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--ldap", default="", help="further keys of the LDAP directory")
+    parser.add_argument("--ldap", default="connections = 32", help="further keys of the LDAP directory")
     words = parser.parse_args()
     allow_open_files()
     with tempfile.TemporaryDirectory(prefix="gp-storm-") as folder:
