@@ -85,8 +85,8 @@ class Machine:
     folder: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, name: str, command: list[str], core: int) -> subprocess.Popen[bytes]:
-        """Start `command` pinned to `core`, its output in `<folder>/<name>.log`."""
+    def start(self, name: str, command: list[str], core: int | str) -> subprocess.Popen[bytes]:
+        """Start `command` pinned to `core` (or to several: `0-1`), its output in `<folder>/<name>.log`."""
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 ["taskset", "-c", str(core), *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log

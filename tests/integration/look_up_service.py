@@ -13,6 +13,8 @@ from gatepost.directory.port import User
 from gatepost.lab.servers.process import free_ports
 
 TOKEN = "token-of-the-front-ends"
+HELD_SECONDS = 60.0
+"""The longest that an answer is held."""
 
 
 class LookUpService:
@@ -26,6 +28,9 @@ class LookUpService:
         self.passwords: dict[str, str] = {}
         self.asked: list[str] = []
         self.garble: Callable[[], tuple[int, bytes]] | None = None
+        self.going = threading.Event()
+        self.going.set()
+        """While it is not set, questions are taken and nothing is answered."""
         self._server: ThreadingHTTPServer | None = None
 
     @property
@@ -40,6 +45,7 @@ class LookUpService:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                service.going.wait(HELD_SECONDS)
                 if self.headers["authorization"] != f"Bearer {TOKEN}":
                     status, answer = 401, b"{}"
                 elif service.garble is not None:
@@ -71,6 +77,7 @@ class LookUpService:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
+        self.going.set()
         server, self._server = self._server, None
         if server is None:
             return

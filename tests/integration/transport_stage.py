@@ -149,7 +149,8 @@ class TransportStage:
         self._authority("init", str(self.pki), "--name", "contoso")
         self.hubs = {name: self._hub(name, settings or {}) for name in hubs}
         first = next(iter(self.hubs.values())).configuration
-        import_users(first, self.users, self.folder)
+        if "directories" not in (settings or {}):  # else they are elsewhere
+            import_users(first, self.users, self.folder)
         gatepost_command(first, "database", "list")  # makes each database active on its first copy
 
     def write(self) -> None:

@@ -18,6 +18,7 @@ from gatepost import __version__
 COMMANDS = {
     "check": "Check a configuration and name every fault in it.",
     "user": "Add, change, list, remove and import users.",
+    "directory": "Ask the directories that users are in, server by server.",
     "database": "Show the databases and move their active copies.",
     "queue": "Show the mail that waits; hold it, try it now, send it elsewhere, delete it.",
     "shadow": "Show the copies kept of other hubs' mail; deliver it from here.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -32,6 +33,7 @@ from gatepost.organization.addresses import is_loopback, parse_http_url
 from gatepost.organization.faults import Path, error, quoted, unknown, warning
 from gatepost.organization.model import Finding, Organization
 
+_QUOTED_MARK = re.compile(r"'[%_]?:(?:name|local|domain)[%_]?'")
 _PORTS = {SqlKind.POSTGRESQL: 5432, SqlKind.MARIADB: 3306}
 _TEXTS = (
     "name", "database", "home_server", "login_at_server", "send_as", "protocols", "denied_protocols", "disabled",
@@ -225,6 +227,9 @@ class _Build:
         if ":name" not in table.query and ":local" not in table.query:
             message = "the query does not hold :name or :local: everybody would be the same user"
             self._add(error((*here, "query"), WHO, message, "for example … WHERE address = :name"))
+        if mark := _QUOTED_MARK.search(table.query):
+            message = f"{mark[0]} stands in quotes, so it is that text and no name"
+            self._add(error((*here, "query"), WHO, message, "write it without quotes: the name is bound, not put in"))
         if len(table.query) > MAX_QUERY:
             self._add(error((*here, "query"), WHO, "the query is longer than any query", "make it a view"))
         if table.notify and table.engine is not SqlKind.POSTGRESQL:

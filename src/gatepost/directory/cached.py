@@ -22,7 +22,7 @@ from sys import intern
 
 import structlog
 
-from gatepost.directory.port import DirectoryUnavailable, Engine, NotAsked, User
+from gatepost.directory.port import DirectoryBusy, DirectoryUnavailable, Engine, NotAsked, User
 from gatepost.directory.settings import Ages
 from gatepost.routing.outcome import Mailbox
 
@@ -183,7 +183,7 @@ class CachedDirectory:
             if self._closed:
                 raise DirectoryUnavailable(f"{self.name} was closed")
             if len(self._asked) >= MAX_QUESTIONS:
-                raise DirectoryUnavailable(f"{self.name}: too many questions are under way")
+                raise DirectoryBusy(f"{self.name}: too many questions are under way")
             task = self._asked[name] = asyncio.ensure_future(self._put(name))
             task.add_done_callback(lambda _: self._asked.pop(name, None))
         return task
@@ -192,6 +192,8 @@ class CachedDirectory:
         asked = self._clock()  # a change that is told meanwhile makes the answer stale
         try:
             user = await self._engine.find(name)
+        except DirectoryBusy:
+            raise  # it answers, but not everybody: no outage
         except DirectoryUnavailable as fault:
             self._failed(name, str(fault))
             raise

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urljoin
 
-import httpx2
 import msgspec
 import structlog
 
 from gatepost.directory.passwords import BadPasswordHash
-from gatepost.directory.port import BY_DIRECTORY, DirectoryUnavailable, User
+from gatepost.directory.port import BY_DIRECTORY, DirectoryBusy, DirectoryUnavailable, User
+from gatepost.directory.posts import Posts
 from gatepost.directory.schemes import stored_hash
 from gatepost.directory.servers import Servers
 from gatepost.directory.settings import HttpLookUpSettings
@@ -22,8 +22,8 @@ from gatepost.organization.model import CLIENT_PROTOCOLS
 from gatepost.organization.names import canonical_login_name
 from gatepost.routing.outcome import Mailbox
 
-MAX_ANSWER_BYTES = 64 * 1024
-"""A user is some hundred octets."""
+WAITING_FOR_EACH = 64
+"""Questions that wait for each connection; more are refused."""
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -50,32 +50,27 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 class HttpEngine:
-    """See `directory.port.Engine`. Belongs to the loop it is made in. `transport` is for tests."""
+    """See `directory.port.Engine`. Belongs to the loop it is made in."""
 
     def __init__(
         self,
         name: str,
         settings: HttpLookUpSettings,
         clock: Callable[[], float] = time.monotonic,
-        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
         self._clock = clock
         self._servers = Servers(settings.urls)
         context = ssl.create_default_context(cadata=settings.ca.decode() if settings.ca else None)
-        headers = {"accept": "application/json", "content-type": "application/json"}
+        fields = {"Accept": "application/json", "Content-Type": "application/json"}
         if settings.token:
-            headers["authorization"] = f"Bearer {settings.token}"
-        self._client = httpx2.AsyncClient(
-            verify=context,
-            headers=headers,
-            timeout=settings.try_seconds,
-            limits=httpx2.Limits(max_connections=settings.connections, max_keepalive_connections=settings.connections),
-            trust_env=False,
-            follow_redirects=False,
-            transport=transport,
-        )
+            fields["Authorization"] = f"Bearer {settings.token}"
+        self._posts = Posts(fields, context)
+        self._free = asyncio.Semaphore(settings.connections)
+        self._waiting = 0
+        self._least_patience = min(settings.seconds, settings.try_seconds) / 2
+        """Who has had less time than this has not failed."""
         self._log = structlog.get_logger("gatepost")
 
     async def find(self, canonical_name: str) -> User | None:
@@ -102,7 +97,7 @@ class HttpEngine:
 
     async def close(self) -> None:
         """See `Engine`."""
-        await self._client.aclose()
+        await self._posts.close()
 
     def _user(self, found: _Found) -> User:
         """Raises ValueError. A user whose hash cannot be used gets mail and cannot sign in."""
@@ -134,6 +129,29 @@ class HttpEngine:
             content = msgspec.json.encode(body)
         except UnicodeEncodeError:
             raise DirectoryUnavailable("a name that is no text") from None
+        if self._free.locked():
+            await self._wait_for_turn()
+        else:
+            await self._free.acquire()
+        try:
+            return await self._ask_servers(path, content, kind, deadline)
+        finally:
+            self._free.release()
+
+    async def _wait_for_turn(self) -> None:
+        """Until one of the connections is free, which is no server's fault. Raises `DirectoryBusy`."""
+        if self._waiting >= WAITING_FOR_EACH * self._settings.connections:
+            raise DirectoryBusy(f"directory {self._name}: too many questions are waiting")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.seconds):
+                await self._free.acquire()
+        except TimeoutError:
+            raise DirectoryBusy(f"directory {self._name}: every connection is busy") from None
+        finally:
+            self._waiting -= 1
+
+    async def _ask_servers(self, path: str, content: bytes, kind: type[Any], deadline: float) -> Any:  # noqa: ANN401
         order = self._servers.take(self._clock())
         probe = self._servers.probe(self._clock())
         for url in [*order, *([probe] if probe else [])]:
@@ -142,29 +160,17 @@ class HttpEngine:
                 break
             try:
                 async with asyncio.timeout(left):
-                    answer = msgspec.json.decode(await self._post(urljoin(url, path), content), type=kind)
-            except (TimeoutError, httpx2.HTTPError, OSError, msgspec.DecodeError, _NotAnAnswer) as fault:
+                    told = await self._posts.post(urljoin(url, path) if path else url, content)
+                answer = msgspec.json.decode(told, type=kind)
+            except (TimeoutError, OSError, msgspec.DecodeError) as fault:
+                if isinstance(fault, TimeoutError) and left < self._least_patience:
+                    break  # it had no time: most of that went while others were asked
                 reason = f"{type(fault).__name__}: {fault}".rstrip(": ")[:300]
                 self._servers.failed(url, self._clock(), reason)
                 self._log.warning("directory.server_failed", directory=self._name, server=url, reason=reason)
                 continue
             self._servers.worked(url)
             return answer
-        raise DirectoryUnavailable(f"directory {self._name}: {self._servers.reasons() or 'no server answers'}")
-
-    async def _post(self, url: str, content: bytes) -> bytes:
-        """Raises `_NotAnAnswer`, and what the client raises."""
-        async with self._client.stream("POST", url, content=content) as response:
-            if response.status_code != httpx2.codes.OK:
-                raise _NotAnAnswer(f"status {response.status_code}")
-            parts, size = [], 0
-            async for part in response.aiter_bytes():
-                size += len(part)
-                if size > MAX_ANSWER_BYTES:
-                    raise _NotAnAnswer("a longer answer than any user needs")
-                parts.append(part)
-            return b"".join(parts)
-
-
-class _NotAnAnswer(Exception):
-    """What came is not what the contract says."""
+        if not order or self._servers.reasons():
+            raise DirectoryUnavailable(f"directory {self._name}: {self._servers.reasons() or 'no server answers'}")
+        raise DirectoryBusy(f"directory {self._name}: no time was left to ask")

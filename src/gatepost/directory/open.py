@@ -195,7 +195,7 @@ def _modules(settings: DirectorySettings) -> tuple[str, ...]:
     if settings.http is not None:
         return (
             "gatepost.directory.http_look_up",
-            *_HTTP_CLIENT,
+            "encodings.idna",
             *_HASHES,
         )
     return ()

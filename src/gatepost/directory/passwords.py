@@ -59,6 +59,10 @@ class CheckFailed(RuntimeError):
     """The check itself failed (out of memory): the password was not judged."""
 
 
+_QUICK = tuple(f"{{{scheme}}}" for scheme in ("SSHA", "SSHA256", "SSHA512", "SHA", "SHA256", "SHA512", "PLAIN"))
+"""Schemes of one round, as `directory.schemes` stores them."""
+
+
 def prepared(password: str) -> str:
     """The form of RFC 8265 section 4.2.2 (OpaqueString): spaces are U+0020, characters are composed."""
     spaced = "".join(" " if unicodedata.category(c) == "Zs" else c for c in password)
@@ -96,6 +100,11 @@ def make_hash(password: str, hasher: argon2.PasswordHasher = _HASHER) -> str:
 def make_dummy_hash(hasher: argon2.PasswordHasher = _HASHER) -> str:
     """A hash that no password opens, of the default cost: what is checked where there is no user."""
     return hasher.hash(secrets.token_bytes(32))
+
+
+def is_quick(password_hash: str) -> bool:
+    """Whether a check takes some microseconds, so that handing it to a thread would cost more than the check."""
+    return password_hash.startswith(_QUICK)
 
 
 def check(password_hash: str, tries: tuple[bytes, ...]) -> bool:

@@ -19,7 +19,7 @@ from typing import Protocol as Port
 
 import structlog
 
-from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.port import DirectoryBusy, DirectoryUnavailable
 from gatepost.directory.servers import Servers
 
 IDLE_SECONDS = 60.0
@@ -30,10 +30,6 @@ WAITING_FOR_EACH = 64
 
 class Broken(OSError):
     """The connection is of no use any more, or could not be made. The message is for the log."""
-
-
-class Busy(DirectoryUnavailable):
-    """No thread became free in time."""
 
 
 class Session(Port):
@@ -122,7 +118,7 @@ class Pool(Generic[S]):
         if self._closed:
             raise DirectoryUnavailable("no more questions are taken")
         if self._waiting >= WAITING_FOR_EACH * self._threads:
-            raise DirectoryUnavailable(f"{self._name}: too many questions are waiting")
+            raise DirectoryBusy(f"{self._name}: too many questions are waiting")
         now = self._clock()
         deadline = now + self._seconds
         order = [server] if server else self._servers.take(now)
@@ -136,7 +132,7 @@ class Pool(Generic[S]):
                 except Broken as fault:
                     self._failed(name, str(fault))
                     continue
-                except Busy:
+                except DirectoryBusy:
                     raise
                 except Exception:  # an answer, and perhaps one that all servers give
                     self._worked(name)
@@ -161,12 +157,12 @@ class Pool(Generic[S]):
                 kept.pop()[0].close()
 
     async def _ask(self, server: str, question: Callable[[S], T], deadline: float) -> T:
-        """Raises `Broken`, `Busy`."""
+        """Raises `Broken`, `DirectoryBusy`."""
         try:
             async with asyncio.timeout(deadline - self._clock()):
                 await self._free.acquire()
         except TimeoutError:
-            raise Busy(f"{self._name}: every connection is busy") from None
+            raise DirectoryBusy(f"{self._name}: every connection is busy") from None
         turn: _Turn[S] = _Turn()
         self._turns.add(turn)
         work = asyncio.get_running_loop().run_in_executor(self._executor, self._answer, server, question, turn)
@@ -179,6 +175,8 @@ class Pool(Generic[S]):
             raise
         if not done:
             turn.give_up()
+            if patience < min(self._seconds, self._try_seconds) / 2:  # most of its time went while others were asked
+                raise DirectoryBusy(f"{self._name}: no time was left to ask")
             raise Broken(f"no answer in {patience:.1f} s")
         return work.result()
 
@@ -252,7 +250,7 @@ class Pool(Generic[S]):
                 await self._ask(server, question, self._clock() + self._try_seconds)
             except Broken as fault:
                 self._servers.failed(server, self._clock(), str(fault))
-            except Busy:
+            except DirectoryBusy:
                 return
             except Exception:  # noqa: BLE001 - it answers; what it says is for who asks
                 self._worked(server)

@@ -20,6 +20,10 @@ class DirectoryUnavailable(ConnectionError):
     """The directory did not answer. A temporary fault: clients are never told that a password is wrong."""
 
 
+class DirectoryBusy(DirectoryUnavailable):
+    """The directory has more questions than it can answer in time. It answers others; this one may come back."""
+
+
 class NotAsked(DirectoryUnavailable):
     """What is known here does not say; the directory is being asked. `Directory.ask(name)` waits for its answer."""
 

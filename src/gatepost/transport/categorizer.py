@@ -6,6 +6,7 @@ One copy travels for all recipients that share a next hop (delayed fan-out): the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
@@ -86,6 +87,14 @@ class Categorizer:
     async def ask(self, name: str) -> None:
         """Wait until a name of the directory (`NotAsked`) is known, or cannot be. Never raises."""
         await self._recipients.ask(name)
+
+    async def learn(self, envelope: Envelope, places: Iterable[int]) -> None:
+        """Wait until the directory has told of these recipients, or cannot. Never raises."""
+        for place in places:
+            address = envelope.recipients[place].address
+            if self.domain_kind(address) is not None:
+                with suppress(DirectoryUnavailable):
+                    await self._recipients.find_by_asking(address)
 
     def place(
         self,

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from gatepost.access import tasks
 from gatepost.routing.next_hop import DeliveryType
-from gatepost.transport.categorizer import Categorizer
+from gatepost.transport.categorizer import SUBMISSION, Categorizer
 from gatepost.transport.dispatch import settling
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
@@ -28,6 +28,8 @@ from gatepost.transport.queues.queues import Queues
 UNREADABLE_SECONDS = 300.0
 AT_ONCE = 1000
 """Messages routed before others get their turn on the loop."""
+ASKING_AT_ONCE = 32
+"""Messages whose recipients are looked up at the same time, in a directory that may be elsewhere."""
 
 
 class Rerouting:
@@ -115,9 +117,11 @@ class Rerouting:
             return
         self._under_way.add(queue)
         try:
-            for count, item in enumerate(queue.empty(), 1):
-                await self._place(queue, item)
-                if count % AT_ONCE == 0:
+            items = queue.empty()
+            together = ASKING_AT_ONCE if queue.next_hop == SUBMISSION else 1
+            for first in range(0, len(items), together):
+                await asyncio.gather(*(self._place(queue, item) for item in items[first : first + together]))
+                if first % AT_ONCE < together:
                     await asyncio.sleep(0)
         finally:
             self._under_way.discard(queue)
@@ -156,6 +160,9 @@ class Rerouting:
             self._queues.add(queue.next_hop, item, self._clock())
             return
         try:
+            if queue.next_hop == SUBMISSION:
+                # What a directory elsewhere has told may be good for a moment only, so it is asked now.
+                await self._categorizer.learn(envelope, item.recipients)
             with self._spool.in_hand(item.number):
                 self._categorizer.place(item.number, envelope, item.recipients, after=queue.next_hop)
         finally:

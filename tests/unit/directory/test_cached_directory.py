@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gatepost.directory.cached import CachedDirectory
-from gatepost.directory.port import DirectoryUnavailable, NotAsked, User
+from gatepost.directory.port import DirectoryBusy, DirectoryUnavailable, NotAsked, User
 from gatepost.directory.settings import Ages
 from gatepost.routing.decision import Mailbox
 
@@ -291,3 +291,11 @@ async def test_what_is_told_by_reference_is_asked_anew_by_every_name(
     assert [(await directory.ask(name)).disabled for name in engine.users] == [False, False]  # type: ignore[union-attr]
     engine.invalid[0]("CN=Anna,DC=x")
     assert [(await directory.ask(name)).disabled for name in engine.users] == [True, True]  # type: ignore[union-attr]
+
+
+async def test_a_directory_that_is_busy_is_not_away(directory: CachedDirectory, engine: FakeEngine) -> None:
+    """Who cannot be answered in time hears of it; for everybody else nothing has changed."""
+    engine.fault = DirectoryBusy("every connection is busy")
+    with pytest.raises(DirectoryBusy):
+        await directory.ask("anna@contoso.com")
+    assert directory.available

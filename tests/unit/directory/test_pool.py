@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gatepost.directory.pool import Broken, Busy, Pool
-from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.pool import Broken, Pool
+from gatepost.directory.port import DirectoryBusy, DirectoryUnavailable
 
 PATIENCE_SECONDS = 20.0
 
@@ -168,7 +168,7 @@ async def test_no_thread_free_in_time_is_busy_and_not_the_servers_fault(start: S
     gate = threading.Event()
     first = asyncio.ensure_future(pool.run(lambda _: gate.wait(PATIENCE_SECONDS)))
     await asyncio.sleep(0)
-    with pytest.raises(Busy):
+    with pytest.raises(DirectoryBusy):
         await _ask(pool)
     with pytest.raises(DirectoryUnavailable):
         await first

@@ -18,7 +18,7 @@ import structlog
 from gatepost.directory.ldap.changes import Changes
 from gatepost.directory.ldap.entries import Ambiguous, Entry, NoUser, choose, question, user_of
 from gatepost.directory.ldap.road import PORTS, Roads
-from gatepost.directory.ldap.session import LdapSession, Referred
+from gatepost.directory.ldap.session import WRONG, LdapSession, Referred
 from gatepost.directory.pool import Broken, Pool
 from gatepost.directory.port import DirectoryUnavailable, User
 from gatepost.directory.settings import LdapServer, LdapSettings
@@ -158,6 +158,7 @@ def open_searching(
             raise
         if refused:
             session.close()
+            refused = "wrong name or password" if refused == WRONG else refused
             raise Broken(f"the sign-in as {settings.bind_name} was refused: {refused}")
     return session
 

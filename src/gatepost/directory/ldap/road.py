@@ -151,4 +151,7 @@ def _context(ca: bytes) -> ssl.SSLContext:
 
 
 def _text(fault: BaseException) -> str:
-    return " ".join(str(fault).split())[:300] or ("no answer in time" if isinstance(fault, TimeoutError) else "")
+    if isinstance(fault, ConnectionError) and not str(fault):
+        return "the server has closed the connection: does it speak TLS at this port (ldaps), or only STARTTLS (ldap)?"
+    text = " ".join(str(fault).split())[:300]
+    return text or ("no answer in time" if isinstance(fault, TimeoutError) else type(fault).__name__)

@@ -48,6 +48,10 @@ _REFUSED = {
 """What Active Directory says behind `data` when a bind is refused."""
 
 
+WRONG = "wrong password"
+"""Of an account that there is not, servers say the same."""
+
+
 class Referred(Exception):
     """The server does not have what was asked for and names another one."""
 
@@ -119,6 +123,10 @@ class LdapSession:
             raise Referred(_referred_to(fault)) from fault
         except ldap.SIZELIMIT_EXCEEDED as fault:
             raise DirectoryUnavailable(f"more than {MAX_ENTRIES} entries match {question}") from fault
+        except ldap.NO_SUCH_OBJECT as fault:
+            raise DirectoryUnavailable(f"the server has no entry {base!r} to search below") from fault
+        except ldap.INSUFFICIENT_ACCESS as fault:
+            raise DirectoryUnavailable(f"the account may not search below {base!r}: {describe(fault)}") from fault
         except ldap.LDAPError as fault:
             raise self._fault(fault) from fault
         return _entries(found)
@@ -210,7 +218,7 @@ def describe(fault: ldap.LDAPError) -> str:
 def _refusal(fault: ldap.LDAPError) -> str:
     told = fault.args[0] if fault.args and isinstance(fault.args[0], dict) else {}
     _, found, rest = str(told.get("info", "")).partition(", data ")
-    return _REFUSED.get(rest.partition(",")[0].strip().lower(), "wrong password") if found else "wrong password"
+    return _REFUSED.get(rest.partition(",")[0].strip().lower(), WRONG) if found else WRONG
 
 
 def _referred_to(fault: ldap.LDAPError) -> str:

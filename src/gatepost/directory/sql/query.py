@@ -75,6 +75,8 @@ def user_of(row: Mapping[str, Any], asked: str, *, allow_plain: bool) -> tuple[U
         raise BadRow(f"the row of {asked} has no possible name: {fault}") from fault
     database, home_server = _text(found, "database"), _text(found, "home_server")
     if not database and not home_server:
+        if not {"database", "home_server"} & set(found):
+            raise BadRow(f"{name} has no database: the query returns no column of that name, nor home_server")
         raise BadRow(f"{name} has no database")
     password_hash = ""
     try:
