@@ -156,7 +156,7 @@ async def test_a_huge_token_is_not_looked_at() -> None:
     assert await verifier().verify(token(filler="x" * 9000)) == "anna@contoso.com"
 
 
-@pytest.mark.parametrize("key", [b"not a key", public("EdDSA")[:-40]])
+@pytest.mark.parametrize("key", [b"not a key", public("EdDSA")[:-40]], ids=["text", "cut short"])
 async def test_a_key_that_is_none_is_a_fault_of_the_configuration(key: bytes) -> None:
     with pytest.raises(BadKeys):
         verifier(key=key)
