@@ -37,16 +37,8 @@ from gatepost.wire.imap_command import Command, CommandReader, Fault, LiteralWan
 from gatepost.wire.imap_id import proxy_ttl
 from gatepost.wire.imap_plain_login import plain_login
 from gatepost.wire.imap_sasl import BEARER, KERBEROS, PASSWORD, SaslExchange
-from gatepost.wire.imap_syntax import (
-    Arguments,
-    BadSyntax,
-    LineBuffer,
-    LineTooLong,
-    capability_list,
-    human,
-    id_fields,
-)
-from gatepost.wire.imap_words import MAX_TEXT, greeting_line, refusal_text
+from gatepost.wire.imap_syntax import Arguments, BadSyntax, LineBuffer, LineTooLong, capability_list, human, id_fields
+from gatepost.wire.imap_words import MAX_TEXT, greeting_line, offered, refusal_text
 
 MAX_COMMANDS = 1000
 """Commands before the sign-in, good or bad: keeps what can pile up in an unread connection small.
@@ -178,17 +170,8 @@ class ImapFront:
     # What a client may do here, in words (one source for greeting, CAPABILITY and the refusals; field case 29).
 
     def _capabilities(self) -> bytes:
-        """A lower bound of every mailbox server's abilities.
-
-        No LITERAL+ or LITERAL-, although `{n+}` is always taken: a client may pipeline commands behind its sign-in, and
-        they go to a server that perhaps has neither (field case 31). All others end with the sign-in.
-        """
-        words = b"IMAP4rev1 SASL-IR ID LOGIN-REFERRALS"
-        if self._starttls and not self._tls:
-            words += b" STARTTLS"
-        if not self._passwords_allowed():
-            return words + b" LOGINDISABLED"
-        return words + b"".join([b" AUTH=" + m for m in self._mechanisms + self.exchanges])
+        mechanisms = self._mechanisms + self.exchanges if self._passwords_allowed() else None
+        return offered(mechanisms, starttls=self._starttls and not self._tls)
 
     def _passwords_allowed(self) -> bool:
         return self._tls or self._clear_passwords

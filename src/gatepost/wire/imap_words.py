@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -25,6 +26,19 @@ _REFUSALS = {
     Refusal.IN_USE: (b"INUSE", b"The mailbox is in use by another session."),
     Refusal.LIMIT: (b"LIMIT", b"Too many sessions of this user."),
 }
+
+
+def offered(mechanisms: Iterable[bytes] | None, *, starttls: bool) -> bytes:
+    """The capabilities before the sign-in; with None for `mechanisms` nobody signs in yet.
+
+    A lower bound of every mailbox server's abilities. No LITERAL+ or LITERAL-, although `{n+}` is always taken: a client
+    may pipeline commands behind its sign-in, and they go to a server that perhaps has neither (field case 31). All
+    others end with the sign-in.
+    """
+    words = b"IMAP4rev1 SASL-IR ID LOGIN-REFERRALS" + (b" STARTTLS" if starttls else b"")
+    if mechanisms is None:
+        return words + b" LOGINDISABLED"
+    return words + b"".join([b" AUTH=" + mechanism for mechanism in mechanisms])
 
 
 def refusal_text(refusal: Refusal, text: str, server: str, credentials: Credentials) -> bytes:
