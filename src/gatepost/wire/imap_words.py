@@ -31,9 +31,9 @@ _REFUSALS = {
 def offered(mechanisms: Iterable[bytes] | None, *, starttls: bool) -> bytes:
     """The capabilities before the sign-in; with None for `mechanisms` nobody signs in yet.
 
-    A lower bound of every mailbox server's abilities. No LITERAL+ or LITERAL-, although `{n+}` is always taken: a client
-    may pipeline commands behind its sign-in, and they go to a server that perhaps has neither (field case 31). All
-    others end with the sign-in.
+    A lower bound of every mailbox server's abilities. No LITERAL+ or LITERAL-, although `{n+}` is always taken: a
+    client may pipeline commands behind its sign-in, and they go to a server that perhaps has neither (field case 31).
+    All others end with the sign-in.
     """
     words = b"IMAP4rev1 SASL-IR ID LOGIN-REFERRALS" + (b" STARTTLS" if starttls else b"")
     if mechanisms is None:
