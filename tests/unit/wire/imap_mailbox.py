@@ -151,6 +151,7 @@ class Believer:
                 self.flags[number] = frozenset(found[3].split()) - {b"\\Recent"}
                 if found[2]:
                     assert self.uids[number] in (None, int(found[2]))
+                    self.uids[number] = int(found[2])
             else:
                 assert re.match(rb"\* (OK |FLAGS \(|\d+ RECENT)", line), line
 
