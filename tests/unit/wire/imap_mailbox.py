@@ -159,9 +159,15 @@ class Believer:
         for part in uids.split(b","):
             first, _, last = part.partition(b":")
             for uid in range(int(first), int(last or first) + 1):
-                # One that it knows of but has not asked for the UID: they are the last ones, in their order.
-                at = self.uids.index(uid if uid in self.uids else None)
+                at = self.uids.index(uid) if uid in self.uids else self._one_not_asked_for(uid)
                 del self.uids[at], self.flags[at]
+
+    def _one_not_asked_for(self, uid: int) -> int:
+        """The number of a message whose UID it was never told, where `uid` may be: UIDs ascend."""
+        known = [(at, other) for at, other in enumerate(self.uids) if other is not None]
+        first = max((at for at, other in known if other < uid), default=-1)
+        last = min((at for at, other in known if other > uid), default=len(self.uids))
+        return self.uids.index(None, first + 1, last)
 
     def agrees_with(self, session: ServerSession) -> bool:
         """Whether everything that it believes is so at that server."""
