@@ -10,9 +10,10 @@ from cryptography.x509.oid import NameOID
 
 from gatepost.configuration.document import Document
 from gatepost.configuration.etcd_schema import EtcdTable
-from gatepost.configuration.files import Files, Named
-from gatepost.configuration.front_end_keys import SERVER_MARK, WHO
+from gatepost.configuration.files import Files
+from gatepost.configuration.front_end_keys import WHO
 from gatepost.configuration.settings import EtcdSettings
+from gatepost.configuration.store_files import StoreFiles
 from gatepost.organization.addresses import is_loopback, parse_http_url
 from gatepost.organization.faults import Path, error, quoted, warning
 from gatepost.organization.model import Finding, Organization, Server
@@ -46,13 +47,18 @@ class _Build:
         table = self.table
         for finding in (*self._judge_endpoints(), *self._judge_prefix(), *self._judge_pairs()):
             self._add(finding)
-        certificate, private_key = self._key_pair()
+        own = StoreFiles(self.document, table, self.files, self.server, _PATH, "etcd")
+        certificate, private_key, shown = own.key_pair()
+        if shown is not None and table.user and shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
+            message = f"the certificate {table.certificate} has a common name, which etcd refuses where accounts are on"
+            remedy = "get one with an empty subject and its names as alternative names"
+            self._add(warning((*_PATH, "certificate"), WHO, message, remedy))
         return EtcdSettings(
             endpoints=tuple(url.rstrip("/") for url in table.endpoints),
             prefix=self._prefix(),
             user=table.user,
-            password=self._password(),
-            ca=self._ca(),
+            password=own.password(),
+            ca=own.ca(),
             certificate=certificate,
             private_key=private_key,
         )
@@ -112,34 +118,3 @@ class _Build:
             if clear and getattr(table, key):
                 message = f"{key} has no use: every endpoint of etcd is in clear text"
                 yield warning((*_PATH, key), WHO, message, "use https")
-
-    def _password(self) -> str:
-        if not self.table.password_file:
-            return ""
-        return self.files.password(self._named("password_file", self.table.password_file, "the password")) or ""
-
-    def _ca(self) -> bytes:
-        if not self.table.ca:
-            return b""
-        found = self.files.certificates(self._named("ca", self.table.ca, "the authorities' file"))
-        return found[0] if found else b""
-
-    def _key_pair(self) -> tuple[bytes, bytes]:
-        table = self.table
-        if not table.certificate:
-            return b"", b""
-        chain = self.files.certificates(self._named("certificate", table.certificate, "the certificate"))
-        key = "private_key" if table.private_key else "certificate"
-        if chain is None and not table.private_key:
-            return b"", b""  # one file, one fault
-        named = self._named(key, table.private_key or table.certificate, "the private key")
-        private_key = self.files.private_key(named, chain[1][0] if chain else None)
-        if chain and table.user and chain[1][0].subject.get_attributes_for_oid(NameOID.COMMON_NAME):
-            message = f"the certificate {table.certificate} has a common name, which etcd refuses where accounts are on"
-            remedy = "get one with an empty subject and its names as alternative names"
-            self._add(warning((*_PATH, "certificate"), WHO, message, remedy))
-        return (chain[0], private_key) if chain and private_key else (b"", b"")
-
-    def _named(self, key: str, path: str, what: str) -> Named:
-        word = self.server.name.lower() if self.server else ""
-        return Named(self.document, (*_PATH, key), path.replace(SERVER_MARK, word), WHO, f"{what} for etcd")

@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from urllib.parse import quote, urlsplit
 
 from gatepost.configuration.document import Document
-from gatepost.configuration.files import Files, Named
-from gatepost.configuration.front_end_keys import SERVER_MARK, WHO
+from gatepost.configuration.files import Files
+from gatepost.configuration.front_end_keys import WHO
 from gatepost.configuration.settings import EtcdSettings, SharedStoreSettings
 from gatepost.configuration.shared_store_schema import Engine, SharedStoreTable
+from gatepost.configuration.store_files import StoreFiles
 from gatepost.organization.addresses import is_loopback
 from gatepost.organization.faults import Path, error, quoted, warning
 from gatepost.organization.model import Finding, Organization, Server
@@ -48,7 +49,8 @@ class _Build:
         is_redis = table.engine is Engine.REDIS
         for finding in (*self._judge_engine(), *self._judge_prefix(), *(self._judge_url() if is_redis else ())):
             self._add(finding)
-        certificate, private_key = self._key_pair() if is_redis else (b"", b"")
+        own = self._files()
+        certificate, private_key, _ = own.key_pair() if is_redis else (b"", b"", None)
         return SharedStoreSettings(
             secret=self._secret(),
             prefix=self._prefix(),
@@ -56,11 +58,14 @@ class _Build:
             etcd=None if is_redis else self.etcd,
             url=table.url if is_redis else "",
             user=table.user,
-            password=self._password() if is_redis else "",
-            ca=self._ca() if is_redis else b"",
+            password=own.password() if is_redis else "",
+            ca=own.ca() if is_redis else b"",
             certificate=certificate,
             private_key=private_key,
         )
+
+    def _files(self) -> StoreFiles:
+        return StoreFiles(self.document, self.table, self.files, self.server, _PATH, "the shared store")
 
     def _add(self, finding: Finding) -> None:
         self.files.findings.add(self.document, finding)
@@ -117,7 +122,7 @@ class _Build:
             yield error((*_PATH, "private_key"), WHO, message, "add certificate, or leave private_key away")
 
     def _secret(self) -> bytes:
-        named = self._named("secret_file", self.table.secret_file, "the secret")
+        named = self._files().named("secret_file", self.table.secret_file, "the secret")
         secret = self.files.secret(named)
         if secret is None:
             return b""
@@ -127,33 +132,6 @@ class _Build:
             remedy = "make one for all front ends: head -c 32 /dev/urandom | base64"
             self._add(error((*_PATH, "secret_file"), WHO, message, remedy))
         return secret
-
-    def _password(self) -> str:
-        if not self.table.password_file:
-            return ""
-        return self.files.password(self._named("password_file", self.table.password_file, "the password")) or ""
-
-    def _ca(self) -> bytes:
-        if not self.table.ca:
-            return b""
-        found = self.files.certificates(self._named("ca", self.table.ca, "the authorities' file"))
-        return found[0] if found else b""
-
-    def _key_pair(self) -> tuple[bytes, bytes]:
-        table = self.table
-        if not table.certificate:
-            return b"", b""
-        chain = self.files.certificates(self._named("certificate", table.certificate, "the certificate"))
-        key = "private_key" if table.private_key else "certificate"
-        if chain is None and not table.private_key:
-            return b"", b""  # one file, one fault
-        named = self._named(key, table.private_key or table.certificate, "the private key")
-        private_key = self.files.private_key(named, chain[1][0] if chain else None)
-        return (chain[0], private_key) if chain and private_key else (b"", b"")
-
-    def _named(self, key: str, path: str, what: str) -> Named:
-        word = self.server.name.lower() if self.server else ""
-        return Named(self.document, (*_PATH, key), path.replace(SERVER_MARK, word), WHO, f"{what} for the shared store")
 
 
 def _url_fault(text: str) -> tuple[str, str, str]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_network
 from typing import Self
 
@@ -24,6 +24,7 @@ from gatepost.directory.app_password_uses import LastUses
 from gatepost.directory.app_passwords import MAX_NAME, MAX_PER_USER, AppPassword, in_order, make_secret, secret_digest
 from gatepost.directory.editing import DirectoryError
 from gatepost.directory.port import DirectoryUnavailable
+from gatepost.directory.sqlite import directory_faults
 from gatepost.organization.model import Network
 from gatepost.store.sqlite import (
     Schema,
@@ -67,18 +68,9 @@ _COLUMNS = "id, user, name, words, networks, made, expires, used, used_word, use
 _Row = tuple[int, str, str, str, str, int, int, int, str, str]
 
 
-@contextmanager
-def _faults(path: str) -> Iterator[None]:
-    try:
-        with faults_of(path):
-            yield
-    except StoreUnavailable as fault:
-        raise DirectoryUnavailable(str(fault)) from fault
-
-
 def prepare(path: str) -> None:
     """Make the file if it is missing and bring it to this version. Raises `DirectoryUnavailable`."""
-    with _faults(path):
+    with directory_faults(path):
         close_after_writing(open_for_writing(path, SCHEMA))
 
 
@@ -88,7 +80,7 @@ class AppPasswordEditor:
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        with _faults(path):
+        with directory_faults(path):
             self._connection = open_for_writing(path, SCHEMA)
 
     def __enter__(self) -> Self:
@@ -115,7 +107,7 @@ class AppPasswordEditor:
             secret_digest(secret), user, name, " ".join(in_order(words)), " ".join(map(str, networks)),
             int(self._clock()), expires,
         )  # fmt: skip
-        with _faults(self._path), transaction(self._connection):
+        with directory_faults(self._path), transaction(self._connection):
             if self._count("user = ?", (user,)) >= MAX_PER_USER:
                 raise DirectoryError(f"{user} has {MAX_PER_USER} app passwords already: remove some")
             try:
@@ -131,7 +123,7 @@ class AppPasswordEditor:
     def remove(self, user: str, name: str | None) -> int:
         """Remove the one called `name`, or with None all of `user`; answers how many."""
         condition, values = ("user = ?", (user,)) if name is None else ("user = ? AND name = ?", (user, name))
-        with _faults(self._path), transaction(self._connection):
+        with directory_faults(self._path), transaction(self._connection):
             count = self._count(condition, values)
             if count:
                 self._connection.execute(f"DELETE FROM app_passwords WHERE {condition}", values)  # noqa: S608 - ours
@@ -142,7 +134,7 @@ class AppPasswordEditor:
         """Those of one user, or all, by user and name."""
         condition, values = ("", ()) if user is None else (" WHERE user = ?", (user,))
         query = f"SELECT {_COLUMNS} FROM app_passwords{condition} ORDER BY user, name"  # noqa: S608 - our own words
-        with _faults(self._path):
+        with directory_faults(self._path):
             return [_read(row) for row in self._connection.execute(query, values)]
 
     def _count(self, condition: str, values: tuple[str, ...]) -> int:
@@ -199,7 +191,7 @@ class AppPasswords:
 
     def _one(self, column: str, value: bytes | int) -> AppPassword | None:
         query = f"SELECT {_COLUMNS} FROM app_passwords WHERE {column} = ?"  # noqa: S608 - our own words
-        with _faults(self._path):
+        with directory_faults(self._path):
             row = self._store.connection().execute(query, (value,)).fetchone()
         return None if row is None else _read(row)
 
