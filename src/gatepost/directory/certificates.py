@@ -9,6 +9,7 @@ may change at any moment. A CRL that is missing or outdated is a fault of ours: 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -79,22 +80,54 @@ class Certificates:
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             if mark == self._read_of:
                 return
-            self._crls = read_crls(Path(path).read_bytes(), self._authorities)
+            self._crls = read_crls(_content(path, status), self._authorities)
         except (OSError, ValueError) as fault:
             self._read_of = None
             raise CertificateNotJudged(f"the CRL {path} cannot be read: {fault}") from fault
         self._read_of = mark
 
 
+def _content(path: str, status: os.stat_result) -> bytes:
+    """Raises OSError, and ValueError for what is no file of a CRL: a pipe would hold everything up."""
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_CRL:
+        raise ValueError("no file, or larger than any CRL")
+    return Path(path).read_bytes()
+
+
 def read_crls(data: bytes, authorities: list[x509.Certificate]) -> list[x509.CertificateRevocationList]:
-    """The CRLs in a file, several as PEM or one as DER, each signed by one of `authorities`. Raises ValueError."""
+    """The CRLs in a file, several as PEM or one as DER, each signed by one of `authorities`. Raises ValueError.
+
+    Each must be the whole of its authority's: in a part of it, as a delta CRL is, others would count as not revoked.
+    """
     if len(data) > MAX_CRL:
         raise ValueError("larger than any CRL")
     crls = [x509.load_pem_x509_crl(part) for part in _parts(data)] if _PEM in data else [x509.load_der_x509_crl(data)]
     for crl in crls:
         if not any(_has_signed(authority, crl) for authority in authorities):
             raise ValueError(f"the CRL of {crl.issuer.rfc4514_string()} is signed by none of the authorities")
+        if part := _why_a_part(crl):
+            raise ValueError(f"the CRL of {crl.issuer.rfc4514_string()} is {part}: its whole CRL is needed")
     return crls
+
+
+def _why_a_part(crl: x509.CertificateRevocationList) -> str:
+    """Why a certificate that is not in it may be revoked all the same (RFC 5280 section 5.2); empty: it may not."""
+    try:
+        extensions = list(crl.extensions)
+    except x509.DuplicateExtension as fault:
+        raise ValueError(str(fault)) from fault
+    for extension in extensions:
+        value = extension.value
+        if isinstance(value, x509.DeltaCRLIndicator):
+            return "a delta CRL"
+        if isinstance(value, x509.IssuingDistributionPoint):
+            if value.only_contains_ca_certs or value.only_contains_attribute_certs:
+                return "not of users' certificates"
+            if value.only_some_reasons or value.indirect_crl:
+                return "of some reasons only, or of several authorities"
+        elif extension.critical:
+            return f"with a critical extension that is not known, {extension.oid.dotted_string}"
+    return ""
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
@@ -126,7 +159,7 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
         return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
-    except ValueError as fault:
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as fault:
         raise CertificateRefused(f"extensions that cannot be read: {fault}") from fault
 
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from users_pki import DAY, NOW, UPN, Issued, UsersAuthority, email, upn
 
 from gatepost.directory.certificate_sign_in import ExternalExchange
-from gatepost.directory.certificates import CertificateNotJudged, CertificateRefused, Certificates
+from gatepost.directory.certificates import MAX_CRL, CertificateNotJudged, CertificateRefused, Certificates
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings, Rule
 from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
@@ -217,3 +217,54 @@ async def test_rules_for_own_passwords_do_not_concern_it_and_all_others_do() -> 
     service.policy.set_settings(PolicySettings(rules=(rule,)))
     assert (await _judge(service, AUTHORITY.issue(upn("anna")))).verdict is Verdict.PROTOCOL_NOT_ALLOWED
     service.close()
+
+
+# --- what authorities publish, and what stands in files
+
+
+def _point(**more: bool) -> x509.IssuingDistributionPoint:
+    words = ("only_contains_user_certs", "only_contains_ca_certs", "indirect_crl", "only_contains_attribute_certs")
+    return x509.IssuingDistributionPoint(None, None, only_some_reasons=None, **dict.fromkeys(words, False) | more)
+
+
+@pytest.mark.parametrize(
+    ("extension", "said"),
+    [
+        (x509.DeltaCRLIndicator(1), "a delta CRL"),
+        (_point(only_contains_ca_certs=True), "not of users' certificates"),
+        (_point(only_contains_attribute_certs=True), "not of users' certificates"),
+        (_point(indirect_crl=True), "of several authorities"),
+        (x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00"), "critical extension"),
+    ],
+)
+def test_a_part_of_a_crl_is_not_taken_for_the_whole(crl: Path, extension: x509.ExtensionType, said: str) -> None:
+    """RFC 5280 section 5.2: who is revoked in the whole would get in where the part was put in its place."""
+    crl.write_bytes(AUTHORITY.crl(extension=extension))
+    with pytest.raises(CertificateNotJudged, match=said):
+        _certificates(crl).name_of(AUTHORITY.issue(upn("anna")).der, NOW)
+
+
+def test_a_crl_of_users_certificates_alone_will_do(crl: Path) -> None:
+    crl.write_bytes(AUTHORITY.crl(extension=_point(only_contains_user_certs=True)))
+    assert _certificates(crl).name_of(AUTHORITY.issue(upn("anna")).der, NOW) == "anna"
+
+
+def test_a_pipe_in_the_place_of_the_crl_holds_nobody_up(crl: Path) -> None:
+    crl.unlink()
+    os.mkfifo(crl)
+    with pytest.raises(CertificateNotJudged, match="no file"):
+        _certificates(crl).name_of(AUTHORITY.issue(upn("anna")).der, NOW)
+
+
+def test_a_file_that_is_larger_than_any_crl_is_not_read(crl: Path) -> None:
+    os.truncate(crl, MAX_CRL + 1)
+    with pytest.raises(CertificateNotJudged, match="larger than any CRL"):
+        _certificates(crl).name_of(AUTHORITY.issue(upn("anna")).der, NOW)
+
+
+@pytest.mark.parametrize("name", ["3002a300", "3004a5028100"])
+def test_names_of_kinds_that_nobody_reads_refuse_the_certificate_alone(name: str) -> None:
+    """An x400Address and an ediPartyName: the library has an error of its own for them."""
+    issued = AUTHORITY.issue(names_der=bytes.fromhex(name))
+    with pytest.raises(CertificateRefused, match="cannot be read"):
+        _certificates().name_of(issued.der, NOW)

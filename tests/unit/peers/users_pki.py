@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID, ObjectIdentifier
 
 UPN = ObjectIdentifier("1.3.6.1.4.1.311.20.2.3")
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -73,22 +73,34 @@ class UsersAuthority:
         common_name: str = "somebody",
         begins: datetime = NOW - DAY,
         ends: datetime = NOW + DAY,
+        names_der: bytes = b"",
     ) -> Issued:
-        """A certificate with these alternative names."""
+        """A certificate with these alternative names, or with what `names_der` has in their place."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common_name), self.subject, key, begins, ends)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if names_der:
+            value = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, names_der)
+            builder = builder.add_extension(value, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         return Issued(builder.sign(self.key, SHA256()), key)
 
-    def crl(self, *revoked: Issued, ends: datetime = NOW + DAY, signed_by: UsersAuthority | None = None) -> bytes:
-        """The CRL, PEM."""
+    def crl(
+        self,
+        *revoked: Issued,
+        ends: datetime = NOW + DAY,
+        signed_by: UsersAuthority | None = None,
+        extension: x509.ExtensionType | None = None,
+    ) -> bytes:
+        """The CRL, PEM; `extension` is critical."""
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.subject)
         builder = builder.last_update(min(NOW - DAY, ends - DAY)).next_update(ends)
         for each in revoked:
             entry = x509.RevokedCertificateBuilder().serial_number(each.certificate.serial_number)
             builder = builder.add_revoked_certificate(entry.revocation_date(NOW - DAY).build())
+        if extension is not None:
+            builder = builder.add_extension(extension, critical=True)
         key = (signed_by or self).key
         return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
 

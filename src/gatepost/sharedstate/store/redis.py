@@ -23,6 +23,8 @@ from gatepost.sharedstate.store.port import MAX_VALUE_BYTES, Commit, Found, Stor
 
 CONNECT_SECONDS = 1.0
 PORT = 6379
+_GARBAGE = (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""What reading an answer that is no Redis' can end in, in the client library or here."""
 
 _READ = f"""
 local time = redis.call('TIME')
@@ -84,12 +86,12 @@ class RedisKeyValues:
         try:
             answer = await self._redis.eval(_READ, len(keys), *keys)  # type: ignore[no-untyped-call, misc, unused-ignore]
             seconds, microseconds, *values = answer
-            found = {key: Found(bytes(value)) for key, value in zip(keys, values, strict=True) if value is not None}
+            found = {key: _found(value) for key, value in zip(keys, values, strict=True) if value is not None}
             return found, int(seconds) + int(microseconds) / 1e6
-        except (TypeError, ValueError) as fault:
-            raise StoreAway("not the answer of a Redis") from fault
         except (RedisError, OSError) as fault:
             raise StoreAway(_words(fault)) from fault
+        except _GARBAGE as fault:
+            raise StoreAway("not the answer of a Redis") from fault
 
     async def commit(self, commits: Sequence[Commit]) -> list[bool]:
         """See `KeyValues`."""
@@ -100,6 +102,8 @@ class RedisKeyValues:
             return [answer == 1 for answer in await pipeline.execute()]
         except (RedisError, OSError) as fault:
             raise StoreAway(_words(fault)) from fault
+        except _GARBAGE as fault:
+            raise StoreAway("not the answer of a Redis") from fault
 
     async def close(self) -> None:
         """See `KeyValues`."""
@@ -129,6 +133,13 @@ def _context(settings: SharedStoreSettings) -> ssl.SSLContext:
     if settings.certificate:
         load_key_pair(context, settings.certificate, settings.private_key)
     return context
+
+
+def _found(value: object) -> Found:
+    """Raises TypeError: of a number `bytes` would make so many octets."""
+    if not isinstance(value, bytes):
+        raise TypeError(type(value).__name__)
+    return Found(value)
 
 
 def _arguments(commit: Commit) -> list[str | bytes | int]:
