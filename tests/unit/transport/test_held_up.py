@@ -237,6 +237,45 @@ async def test_what_was_taken_ahead_is_given_back_by_a_silent_server(
     assert len(stage.settler.hands) == 0
 
 
+async def test_what_was_taken_ahead_is_given_back_after_others_had_their_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection's one timer was set for an earlier message."""
+    monkeypatch.setattr(ahead_module, "STALLED_SECONDS", 0.05)
+    silent = asyncio.Event()
+
+    async def hang(number: int, places: tuple[int, ...]) -> Sent:
+        if number == 3:
+            stage.now += STALLED_SECONDS + 1
+            await silent.wait()
+        return ok(number, places)
+
+    stage.say, stage.prompt = hang, True
+    for number in (1, 2, 3, 4):
+        stage.queue(number)
+    await stage.until(lambda: stage.spool.removed == [1, 2, 4])
+    assert [number for number, _ in stage.prepared] == [2, 3, 4]
+    silent.set()
+    await stage.until(lambda: stage.spool.removed == [1, 2, 4, 3])
+    assert len(stage.settler.hands) == 0
+
+
+async def test_what_had_its_turn_is_not_given_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead_module, "STALLED_SECONDS", 0.05)
+
+    async def slow(number: int, places: tuple[int, ...]) -> Sent:
+        if number == 2:
+            await asyncio.sleep(0.2)  # the timer fires meanwhile
+        return ok(number, places)
+
+    stage.say, stage.prompt = slow, True
+    stage.queue(1)
+    stage.queue(2)
+    await stage.until(lambda: stage.spool.removed == [1, 2])
+    assert [number for number, *_ in stage.sent] == [1, 2]
+    assert stage.connects == 1
+
+
 async def test_a_hub_goes_round_a_server_that_is_silent_after_the_content(
     hub: tuple[HubStage, Played], monkeypatch: pytest.MonkeyPatch
 ) -> None:

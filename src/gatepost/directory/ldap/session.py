@@ -70,7 +70,12 @@ class LdapSession:
     def __init__(self, server: LdapServer, roads: Roads, loop: asyncio.AbstractEventLoop) -> None:
         """Connects, with the help of `loop`, which another thread runs. Raises `Broken`."""
         self._seconds = server.seconds
-        opening = asyncio.run_coroutine_threadsafe(roads.open(server), loop)
+        connecting = roads.open(server)
+        try:
+            opening = asyncio.run_coroutine_threadsafe(connecting, loop)
+        except RuntimeError as ended:  # the loop is closed; so is whatever wanted the session
+            connecting.close()
+            raise Broken("given up") from ended
         try:
             self._socket: socket.socket | None = opening.result(server.seconds + LOOP_SECONDS)
         except (OSError, FutureTimeoutError, CancelledError) as fault:

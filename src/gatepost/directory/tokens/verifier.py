@@ -183,7 +183,6 @@ class Tokens:
         ):
             return bad("the token is over, or not yet good")
         found = judge(settings, claims, protocol, self._default_domain)
-        found = judge(settings, claims, protocol, self._default_domain)
         return replace(found, known_until=now + settings.introspection_seconds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 from gatepost.transport.dispatch.hands import Hands
 from gatepost.transport.queues.delivery_queue import STALLED_SECONDS, DeliveryQueue
@@ -25,21 +26,16 @@ class TakenAhead:
         self._hands = hands
         self._clock = clock
         self._given_back = given_back
-        self._timer: asyncio.TimerHandle | None = None
+        self.due = inf
+        """When it is given back at the latest, in the loop's time; infinite: nobody watches."""
         self.item: Item | None = item
         """None: it was given back."""
         self.held = False
         """Its envelope is held."""
 
-    def watch(self) -> None:
-        """Give it back unless its turn comes soon: the server may have fallen silent, and of the message no more has
-        been said than who it is for."""
-        self._timer = asyncio.get_running_loop().call_later(STALLED_SECONDS, self.give_back)
-
     def take(self) -> tuple[Item | None, bool]:
         """It is its turn: the item, if it is still here, and whether its envelope is held."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.due = inf
         return self.item, self.held
 
     def give_back(self) -> None:
@@ -52,3 +48,39 @@ class TakenAhead:
                 self._hands.give_back(item.number)
             self._queue.put_back(item, self._clock())
             self._given_back(self._queue)
+
+
+class AheadWatch:
+    """Gives back what is taken ahead for a connection unless its turn comes soon: the server may have fallen silent,
+    and of the message no more has been said than who it is for.
+
+    One timer serves all messages of the connection, for one a message costs more than looking again now and then.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ahead: TakenAhead | None = None
+
+    def begin(self, ahead: TakenAhead) -> None:
+        """Watch this one; the turn of the one before has come."""
+        ahead.due = self._loop.time() + STALLED_SECONDS
+        self._ahead = ahead
+        if self._timer is None:
+            self._timer = self._loop.call_at(ahead.due, self._look)
+
+    def end(self) -> None:
+        """The connection sends nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        ahead = self._ahead
+        if ahead is None or ahead.due == inf:
+            return
+        if self._loop.time() < ahead.due:
+            self._timer = self._loop.call_at(ahead.due, self._look)
+        else:
+            ahead.give_back()

@@ -17,7 +17,7 @@ from functools import partial
 from structlog.typing import FilteringBoundLogger
 
 from gatepost.transport.dispatch import settling
-from gatepost.transport.dispatch.ahead import TakenAhead
+from gatepost.transport.dispatch.ahead import AheadWatch, TakenAhead
 from gatepost.transport.dispatch.ports import Moved, NewToken, NotReached, Reach, Sender, Sent
 from gatepost.transport.dispatch.settler import Settler
 from gatepost.transport.dispatch.steps import InSteps
@@ -182,6 +182,7 @@ class Dispatcher:
         """Until there is nothing more to send, or the database is active elsewhere: the old copy must get no mail."""
         sent = 0
         ahead: TakenAhead | None = None
+        watch = AheadWatch()
         hands = self._settler.hands
         try:
             while sender.usable and not self._ending and queue.moves == moves:
@@ -197,7 +198,7 @@ class Dispatcher:
                         ahead.held = await InSteps(
                             self._prepare(sender, other), partial(self._spool.in_hand, other.number)
                         )
-                        ahead.watch()
+                        watch.begin(ahead)
                     work = self._send(queue, sender, item, sent)
                     if not await InSteps(work, partial(self._spool.in_hand, item.number)):
                         return
@@ -206,6 +207,7 @@ class Dispatcher:
                         hands.give_back(item.number)
                 sent += 1
         finally:
+            watch.end()
             if ahead is not None:
                 ahead.give_back()
             # The next connection need not wait for the end of this one.
@@ -251,9 +253,8 @@ class Dispatcher:
     async def _idles(self, queue: DeliveryQueue) -> bool:
         """Wait for something to send; False when nothing came."""
         if queue.next_time() is not None:
-            self.touch(
-                queue
-            )  # so that the time of the first deferred one is known, and none is left that was not taken
+            # So that the time of the first deferred one is known, and none is left that was not taken.
+            self.touch(queue)
         waiting = self._idle.setdefault(queue, [])
         future: asyncio.Future[bool] = self._loop.create_future()
         waiting.append(future)
