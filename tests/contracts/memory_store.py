@@ -29,11 +29,14 @@ class Hold:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.fails = False
+        self.fault: Exception = StoreAway("connection refused")
+        """How, while it fails."""
         self.open = asyncio.Event()
         """While it is cleared nothing is answered."""
         self.open.set()
         self.before_commit: Callable[[], None] | None = None
         self.reads = 0
+        self.tries = 0
         self.asked: list[str] = []
         self.commits = 0
         self.closed = False
@@ -63,10 +66,11 @@ class Hold:
         self.closed = True
 
     async def _way(self) -> None:
+        self.tries += 1
         await asyncio.sleep(0)
         await self.open.wait()
         if self.fails:
-            raise StoreAway("connection refused")
+            raise self.fault
 
     def _make(self, commit: Commit) -> bool:
         values = self.store.values

@@ -249,6 +249,20 @@ async def test_a_right_password_while_the_store_is_away_is_taken_off_the_own_fil
         stage.one.settle(attempt, charged, NOW, right=True)
 
 
+async def test_a_fault_that_nobody_expects_is_a_store_that_is_away_and_comes_back(fleet: Fleet) -> None:
+    """Else the front end would count alone until it is started again."""
+    front_end = await fleet.add()
+    stage = LedgerStage(front_end.store.ledger, front_end.store.ledger, lambda: NOW)
+    front_end.hold.fault = KeyError("of a library")
+    front_end.hold.fails = True
+    await stage.guess("first")
+    await until(lambda: front_end.store.away)
+    reads = front_end.hold.tries
+    await until(lambda: front_end.hold.tries > reads + 1)
+    front_end.hold.fails = False
+    await until(lambda: not front_end.store.away)
+
+
 async def test_nobody_storms_a_store_that_is_away(fleet: Fleet) -> None:
     """One probe at a time, whatever is asked meanwhile."""
     front_end = await fleet.add()

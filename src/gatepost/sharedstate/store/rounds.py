@@ -171,8 +171,8 @@ class Rounds:
                 try:
                     async with asyncio.timeout(ROUND_SECONDS):
                         again = await self._round(groups)
-                except (StoreAway, TimeoutError) as fault:
-                    self._failed(groups, str(fault) or f"no answer within {ROUND_SECONDS:g} s")
+                except Exception as fault:  # noqa: BLE001 - whatever a library makes of an answer, it is none
+                    self._failed(groups, self._why(fault))
                 finally:
                     self._since = None
                 self._queue.extendleft(reversed(again))
@@ -283,6 +283,14 @@ class Rounds:
             self._told = True
             self._log.error("shared_store.unavailable", store=self._store.where, reason=reason, counting="alone")
 
+    def _why(self, fault: Exception) -> str:
+        if isinstance(fault, TimeoutError):
+            return f"no answer within {ROUND_SECONDS:g} s"
+        if not isinstance(fault, StoreAway):
+            self._log.error("shared_store.fault", store=self._store.where, exc_info=fault)
+            return "an answer that nobody understands"
+        return str(fault)
+
     async def _probe(self) -> None:
         good = 0
         while good < GOOD_PROBES:
@@ -290,9 +298,9 @@ class Rounds:
             try:
                 async with asyncio.timeout(ROUND_SECONDS):
                     await self._store.read([self._probe_key])
-            except (StoreAway, TimeoutError) as fault:
+            except Exception as fault:  # noqa: BLE001 - it is asked again as long as this front end runs
                 good = 0
-                self._say_away(str(fault) or f"no answer within {ROUND_SECONDS:g} s")
+                self._say_away(self._why(fault))
                 await asyncio.sleep(random.uniform(0.5, 1.5) * PROBE_SECONDS)  # noqa: S311
                 continue
             if self._loop.time() - began <= self.answer_seconds:
