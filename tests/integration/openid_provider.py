@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
 import ssl
 import sys
 import time
@@ -37,19 +36,6 @@ class OpenIdProvider(ServerProcess):
         argv = [sys.executable, __file__, address, str(self.port), *files, self.issuer, str(directory)]
         super().__init__("openid", argv, directory, [(address, self.port)])
         self._context = ssl.create_default_context(cafile=str(authority))
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.signal(signal.SIGKILL)
-        self.wait(20.0)
-
-    def freeze(self) -> None:
-        """It answers nothing any more; the kernel still takes connections for it."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """It goes on."""
-        self.signal(signal.SIGCONT)
 
     def control(self, **changes: Any) -> None:
         """Change its ways."""

@@ -199,10 +199,8 @@ def _assertion(sites: Sites, signer: str, audience: str) -> str:
     """What `signer` says when it proxies a request of user1; made with its real key."""
     key = (sites.directory / "peers" / f"{signer.lower()}-peer.key").read_bytes()
     client = Client("192.0.2.1", 4711, True, "mail.contoso.com")
-    made = AssertionSigner(key, signer, 60.0).sign(
-        "user1@contoso.com", "r1", audience, client, (), time.time(), Version.MODERN
-    )
-    return made.decode()
+    its = AssertionSigner(key, signer, 60.0)
+    return its.sign(its.payload("user1@contoso.com", "r1", audience, client, (), time.time(), Version.MODERN)).decode()
 
 
 def test_an_assertion_from_a_client_counts_for_nothing(sites: Sites) -> None:

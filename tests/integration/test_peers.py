@@ -47,7 +47,7 @@ def assertion(peers: Peers, by: str, audience: str, user: str = "bob", seconds: 
     """The header line that front end `by` would send to `audience`: made with its key, which the test has."""
     signer = AssertionSigner(Path(peers.files(by)[1]).read_bytes(), by, seconds)
     now = time.time()
-    value = signer.sign(f"{user}@contoso.com", "test-1", audience, CLIENT, (), now, Version.MODERN)
+    value = signer.sign(signer.payload(f"{user}@contoso.com", "test-1", audience, CLIENT, (), now, Version.MODERN))
     return f"X-Gatepost-Assertion: {value.decode()}"
 
 

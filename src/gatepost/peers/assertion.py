@@ -121,18 +121,8 @@ class AssertionSigner:
         self._prefix = secrets.token_urlsafe(12)
         self._numbers = count(1)
 
-    def sign(
-        self,
-        user: str,
-        request_id: str,
-        audience: str,
-        client: Client,
-        via: tuple[str, ...],
-        now: float,
-        version: Version,
-    ) -> bytes:
-        """The assertion for one request to `audience`, signed with our key. See `payload`."""
-        payload = self.payload(user, request_id, audience, client, via, now, version)
+    def sign(self, payload: bytes) -> bytes:
+        """The assertion of that `payload`, signed with our key."""
         return self._jws.encode(payload, self._key, algorithm=self._algorithm, headers={"typ": TYPE}).encode()
 
     def payload(

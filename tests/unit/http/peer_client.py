@@ -65,7 +65,8 @@ class PeerClient:
     def line(self, user: str = "alice", audience: str = "CAS-01", **changes: Any) -> str:
         """An assertion for the next request."""
         arguments = {"client": CLIENT, "via": (), "now": NOW, "version": Version.MODERN, **changes}
-        return "X-Gatepost-Assertion: " + self.signer.sign(user, "0f1e-7", audience, **arguments).decode()
+        payload = self.signer.payload(user, "0f1e-7", audience, **arguments)
+        return f"X-Gatepost-Assertion: {self.signer.sign(payload).decode()}"
 
     async def ask(self, *lines: str, path: str = "/owa/") -> tuple[str, dict[str, str], bytes]:
         """Send a request with these lines; first line, fields and body of what comes back."""

@@ -53,7 +53,8 @@ def signer(name: str = "CAS-01") -> AssertionSigner:
 def sign(name: str = "CAS-01", audience: str = "CAS-02", user: str = USER, now: float = NOW, **changes: Any) -> bytes:
     """An assertion of the front end `name`."""
     arguments = {"client": CLIENT, "via": (), "version": Version.MODERN, **changes}
-    return signer(name).sign(user, "0f1e-7", audience, now=now, **arguments)
+    its = signer(name)
+    return its.sign(its.payload(user, "0f1e-7", audience, now=now, **arguments))
 
 
 def verifier(name: str = "CAS-02") -> AssertionVerifier:
@@ -168,7 +169,10 @@ def test_the_same_request_sent_again_has_another_assertion() -> None:
     """A kept connection turned out to be closed: the second attempt is no replay."""
     at, by = verifier(), signer()
     for _ in range(2):
-        assert verify(by.sign(USER, "0f1e-7", "CAS-02", CLIENT, (), NOW, Version.MODERN), at=at).request_id == "0f1e-7"
+        assert (
+            verify(by.sign(by.payload(USER, "0f1e-7", "CAS-02", CLIENT, (), NOW, Version.MODERN)), at=at).request_id
+            == "0f1e-7"
+        )
 
 
 def test_peers_do_not_use_up_each_others_identifiers() -> None:
@@ -399,7 +403,8 @@ def test_an_ed25519_key_signs_too() -> None:
     """Certificates of another CA program may have one; the algorithm is the key's, not the header's."""
     key = ed25519.Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    value = AssertionSigner(pem, "CAS-01", SECONDS).sign(USER, "r", "CAS-02", CLIENT, (), NOW, Version.MODERN)
+    its = AssertionSigner(pem, "CAS-01", SECONDS)
+    value = its.sign(its.payload(USER, "r", "CAS-02", CLIENT, (), NOW, Version.MODERN))
     assert verifier().verify(value, "CAS-01", key.public_key(), NOW).user == USER
     with pytest.raises(AssertionRefused):
         verify(value)

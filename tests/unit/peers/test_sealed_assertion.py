@@ -46,7 +46,7 @@ def test_what_the_context_has_sealed_is_believed_once() -> None:
 
 def _signed() -> bytes:
     signer = AssertionSigner(pair("CAS-01").private_key, "CAS-01", 60.0)
-    return signer.sign("alice@contoso.com", "r-1", "CAS-02", CLIENT, (), NOW, Version.MODERN)
+    return signer.sign(signer.payload("alice@contoso.com", "r-1", "CAS-02", CLIENT, (), NOW, Version.MODERN))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from gatepost.access.tls import PEER_ALPN, takes_tickets
 from gatepost.configuration.settings import Configuration
 from gatepost.directory.kerberos_port import NO_KERBEROS, PeerTicket, peer_service
 from gatepost.directory.port import SignInResult, Verdict
-from gatepost.organization.model import Protocol, Version
+from gatepost.organization.model import Protocol
 from gatepost.peers.assertion import (
     MAX_HOPS,
     AssertionRefused,
@@ -227,20 +227,11 @@ class PeerEntrance:
 
     def assertion_line(self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg) -> bytes:
         """The header line, with its end, that tells the peer `target` whose request this is; one for each attempt."""
-        return _line(self._signer.sign(*self._facts(identity, request_id, target, leg)))
+        return _line(self._signer.sign(self.payload(identity, request_id, target, leg)))
 
     def payload(self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg) -> bytes:
-        """What is said there, to be sealed by our ticket instead of signed."""
-        return self._signer.payload(*self._facts(identity, request_id, target, leg))
-
-    def sealed_line(self, payload: bytes, seal: bytes) -> bytes:
-        """The header line that says it."""
-        return _line(sealed_assertion(payload, seal))
-
-    def _facts(
-        self, identity: Identity, request_id: bytes, target: Target, leg: HttpClientLeg
-    ) -> tuple[str, str, str, Client, tuple[str, ...], float, Version]:
-        return (
+        """What is said there; our ticket may seal it instead."""
+        return self._signer.payload(
             identity.user.name,
             request_id.decode("ascii"),
             target.server,
@@ -249,6 +240,10 @@ class PeerEntrance:
             self._clock(),
             self._servers[target.server].version,
         )
+
+    def sealed_line(self, payload: bytes, seal: bytes) -> bytes:
+        """The header line that says it."""
+        return _line(sealed_assertion(payload, seal))
 
 
 def _line(assertion: bytes) -> bytes:

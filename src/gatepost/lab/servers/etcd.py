@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -55,23 +54,8 @@ class EtcdMember(ServerProcess):
             argv += ["--client-cert-auth", "--trusted-ca-file", str(authority.directory / "ca.crt")]
         super().__init__(name, argv, directory, [client])
 
-    def kill(self) -> None:
-        """End it as a power cut would, and wait until it is gone; its data stays."""
-        self.signal(signal.SIGKILL)
-        self.wait(KILLED_SECONDS)
-
-    def freeze(self) -> None:
-        """Have it stand still: its connections stay open, nothing is answered."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self.signal(signal.SIGCONT)
-
     def stop(self, seconds: float = 2.0) -> None:
-        """End it; a frozen one too."""
-        if self.running:
-            self.thaw()
+        """End it; one that has no majority takes its time."""
         super().stop(seconds)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,25 +76,6 @@ class MariaDB(ServerProcess):
             argv += ["--auth-root-authentication-method=normal", "--skip-name-resolve", "--innodb-log-file-size=8M"]
             self._run(self._as_owner(argv))
         super().start()
-
-    def kill(self) -> None:
-        """End it as a power cut would, and wait until it is gone."""
-        self.signal(signal.SIGKILL)
-        self.wait(10.0)
-
-    def freeze(self) -> None:
-        """Have it stand still: its connections stay open, nothing is answered."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self.signal(signal.SIGCONT)
-
-    def stop(self, seconds: float = 5.0) -> None:
-        """End it; a frozen one too."""
-        if self.running:
-            self.thaw()
-        super().stop(seconds)
 
     def execute(self, sql: str, *, database: str = "") -> str:
         """Run statements as the administrator; answers what they print. Raises `ServerNotStarted`."""

@@ -187,6 +187,19 @@ class ServerProcess:
         """Send it a signal."""
         os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        """End it as a power cut would, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait(STOP_SECONDS)
+
+    def freeze(self) -> None:
+        """Have it stand still: its connections stay open, the kernel takes more of them, nothing is answered."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.signal(signal.SIGCONT)
+
     def wait(self, seconds: float) -> int | None:
         """Wait until it ends by itself; answers its exit status, None at the deadline."""
         if self._process is None:
@@ -197,9 +210,13 @@ class ServerProcess:
             return None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it and wait: SIGTERM, after `seconds` SIGKILL. Children that outlive it are killed too."""
+        """End it and wait: SIGTERM, after `seconds` SIGKILL. Children that outlive it are killed too.
+
+        A frozen one ends likewise.
+        """
         if self._process is None or self._process.poll() is not None:
             return
+        self.thaw()
         self._process.terminate()
         if self.wait(seconds) is None:
             self._process.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 from gatepost.lab.servers.pki import CertificateAuthority
@@ -34,22 +33,3 @@ class RedisServer(ServerProcess):
         if password:
             argv += ["--requirepass", password]
         super().__init__("redis", argv, directory, [address])
-
-    def kill(self) -> None:
-        """End it as a power cut would, and wait until it is gone; all that it held is lost."""
-        self.signal(signal.SIGKILL)
-        self.wait(KILLED_SECONDS)
-
-    def freeze(self) -> None:
-        """Have it stand still: its connections stay open, nothing is answered."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self.signal(signal.SIGCONT)
-
-    def stop(self, seconds: float = 2.0) -> None:
-        """End it; a frozen one too."""
-        if self.running:
-            self.thaw()
-        super().stop(seconds)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -122,22 +120,3 @@ class Slapd(ServerProcess):
         )
         if run.returncode:
             raise ServerNotStarted(f"slapadd failed: {run.stderr.decode(errors='replace')[-2000:]}")
-
-    def kill(self) -> None:
-        """End it as a power cut would, and wait until it is gone; its data stays."""
-        self.signal(signal.SIGKILL)
-        self.wait(10.0)
-
-    def freeze(self) -> None:
-        """Have it stand still: its connections stay open, nothing is answered."""
-        self.signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self.signal(signal.SIGCONT)
-
-    def stop(self, seconds: float = 5.0) -> None:
-        """End it; a frozen one too."""
-        if self.running:
-            os.kill(self.pid, signal.SIGCONT)
-        super().stop(seconds)
