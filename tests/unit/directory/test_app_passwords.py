@@ -11,6 +11,7 @@ from pathlib import Path
 
 import argon2
 import pytest
+from few_users import FewUsers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from gatepost.directory.editing import DirectoryError
 from gatepost.directory.policy.ledger import MemoryLedger
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings, Rule
-from gatepost.directory.port import DirectoryUnavailable, User, Verdict
+from gatepost.directory.port import User, Verdict
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
 from gatepost.routing.decision import Mailbox
@@ -36,28 +37,6 @@ CLIENT = "192.0.2.1"
 DUMMY = passwords.make_dummy_hash(CHEAP)
 
 
-class FewUsers:
-    """A directory; `down`: it does not answer."""
-
-    def __init__(self) -> None:
-        self.users = {user.name: user for user in (ANNA, OTTO, GONE)} | {"sales@contoso.com": ANNA}
-        self.down = False
-
-    def find(self, canonical_name: str) -> User | None:
-        if self.down:
-            raise DirectoryUnavailable("away")
-        return self.users.get(canonical_name)
-
-    async def ask(self, canonical_name: str) -> User | None:
-        return self.find(canonical_name)
-
-    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
-        raise AssertionError("no user here is judged by the directory")
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        pass
-
-
 async def _no_time(seconds: float) -> None:
     """A penalty's wait."""
 
@@ -69,7 +48,7 @@ class Bench:
         self.path = str(folder / "app-passwords.sqlite")
         self.editor = AppPasswordEditor(self.path, lambda: self.now)
         self.now = 1_000_000.0
-        self.directory = FewUsers()
+        self.directory = FewUsers(ANNA, OTTO, GONE, sales=ANNA)
         self.ledger = MemoryLedger()
         self.policy = SignInPolicy(PolicySettings(trusted_networks=()), self.ledger, sleep=_no_time)
         self.service = SignInService(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from few_users import FewUsers
 from users_pki import DAY, NOW, UPN, Issued, UsersAuthority, email, upn
 
 from gatepost.directory.certificate_sign_in import ExternalExchange
 from gatepost.directory.certificates import MAX_CRL, CertificateNotJudged, CertificateRefused, Certificates
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings, Rule
-from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
+from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.directory.settings import CertificateSettings, NameSource
 from gatepost.directory.sign_in import SignInService
 from gatepost.organization.model import Protocol
@@ -140,29 +140,8 @@ def test_what_is_no_certificate() -> None:
 # --- the sign-in
 
 
-class FewUsers:
-    """A directory."""
-
-    def __init__(self) -> None:
-        self.down = False
-
-    def find(self, canonical_name: str) -> User | None:
-        if self.down:
-            raise DirectoryUnavailable("away")
-        return {"sales@contoso.com": ANNA, ANNA.name: ANNA, GONE.name: GONE}.get(canonical_name)
-
-    async def ask(self, canonical_name: str) -> User | None:
-        return self.find(canonical_name)
-
-    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
-        raise AssertionError("no user here is judged by the directory")
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        pass
-
-
 def _service(settings: PolicySettings | None = None) -> tuple[SignInService, FewUsers]:
-    directory, policy = FewUsers(), SignInPolicy(settings or PolicySettings())
+    directory, policy = FewUsers(ANNA, GONE, sales=ANNA), SignInPolicy(settings or PolicySettings())
     service = SignInService(
         directory, "contoso.com", waiting_limit=1, per_address=1, dummy_hash="x", threads=1, policy=policy
     )

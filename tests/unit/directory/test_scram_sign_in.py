@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import argon2
 import pytest
+from few_users import FewUsers
 from scram_client import ScramClient
 
 from gatepost.configuration.settings import FrontEnd
@@ -18,7 +19,7 @@ from gatepost.directory.passwords import BadPasswordHash
 from gatepost.directory.policy.ledger import MemoryLedger
 from gatepost.directory.policy.policy import SignInPolicy
 from gatepost.directory.policy.settings import PolicySettings, Rule
-from gatepost.directory.port import DirectoryUnavailable, SignInResult, User, Verdict
+from gatepost.directory.port import SignInResult, User, Verdict
 from gatepost.directory.schemes import stored_hash
 from gatepost.directory.scram import ScramExchange
 from gatepost.directory.settings import ScramSettings
@@ -37,31 +38,11 @@ CLIENT = "192.0.2.1"
 DUMMY = passwords.make_dummy_hash(CHEAP)
 
 
-class FewUsers:
-    def __init__(self) -> None:
-        self.users = {user.name: user for user in (ANNA, OTTO, GONE, POPS)} | {"sales@contoso.com": ANNA}
-        self.down = False
-
-    def find(self, canonical_name: str) -> User | None:
-        if self.down:
-            raise DirectoryUnavailable("away")
-        return self.users.get(canonical_name)
-
-    async def ask(self, canonical_name: str) -> User | None:
-        return self.find(canonical_name)
-
-    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
-        raise AssertionError("no user here is judged by the directory")
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        pass
-
-
 class Bench:
     """A sign-in with SCRAM."""
 
     def __init__(self) -> None:
-        self.directory = FewUsers()
+        self.directory = FewUsers(ANNA, OTTO, GONE, POPS, sales=ANNA)
         self.ledger = MemoryLedger()
         self.policy = SignInPolicy(PolicySettings(trusted_networks=()), self.ledger, sleep=_no_time)
         self.service = SignInService(

@@ -7,12 +7,13 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import argon2
 import pytest
+from few_users import FewUsers
 
 from gatepost.directory import passwords, sign_in, signed_in
 from gatepost.directory.port import (
@@ -35,34 +36,6 @@ GONE = User("gone@contoso.com", Mailbox("DB01"), CHEAP.hash("apple"), disabled=T
 NONE = User("none@contoso.com", Mailbox("DB01"))
 IMAP, POP3 = Protocol.IMAP, Protocol.POP3
 CLIENT = "192.0.2.1"
-
-
-class FakeDirectory:
-    def __init__(self) -> None:
-        self.users = {user.name: user for user in (ANNA, OTTO, GONE, NONE)} | {"sales@contoso.com": ANNA}
-        self.down = False
-        self.callbacks: list[Callable[[], None]] = []
-
-    async def ask(self, canonical_name: str) -> User | None:
-        return self.find(canonical_name)
-
-    async def opens(self, user: User, tries: tuple[bytes, ...]) -> bool:
-        raise AssertionError("no user here is judged by the directory")
-
-    def find(self, canonical_name: str) -> User | None:
-        if self.down:
-            raise DirectoryUnavailable("the file is away")
-        return self.users.get(canonical_name)
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        self.callbacks.append(callback)
-
-    def put(self, name: str, user: User | None) -> None:
-        self.users.pop(name, None)
-        if user is not None:
-            self.users[name] = user
-        for callback in self.callbacks:
-            callback()
 
 
 class FakeVerifier:
@@ -121,8 +94,8 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter]:
 
 
 @pytest.fixture
-def directory() -> FakeDirectory:
-    return FakeDirectory()
+def directory() -> FewUsers:
+    return FewUsers(ANNA, OTTO, GONE, NONE, sales=ANNA)
 
 
 @pytest.fixture
@@ -139,7 +112,7 @@ DUMMY = passwords.make_dummy_hash(CHEAP)
 
 
 @pytest.fixture
-def service(directory: FakeDirectory, verifier: FakeVerifier, clock: list[float]) -> Iterator[SignInService]:
+def service(directory: FewUsers, verifier: FakeVerifier, clock: list[float]) -> Iterator[SignInService]:
     service = SignInService(
         directory,
         "contoso.com",
@@ -228,9 +201,7 @@ async def test_a_success_is_remembered_for_a_while_from_its_last_use(
     assert len(counter.checks) == 2
 
 
-async def test_a_success_of_one_worker_is_one_of_all(
-    directory: FakeDirectory, counter: Counter, clock: list[float]
-) -> None:
+async def test_a_success_of_one_worker_is_one_of_all(directory: FewUsers, counter: Counter, clock: list[float]) -> None:
     """They share memory, as the workers of one front end do; a changed password is void in all of them."""
     memory = make_memory(16)
     services = [
@@ -284,7 +255,7 @@ async def test_only_that_password_of_that_user_is_remembered(service: SignInServ
     assert known.user == OTTO
 
 
-async def test_a_changed_password_ends_the_old_one_at_once(service: SignInService, directory: FakeDirectory) -> None:
+async def test_a_changed_password_ends_the_old_one_at_once(service: SignInService, directory: FewUsers) -> None:
     """Field case 68: with the directory's notice, not minutes later."""
     await service.password("anna", "apple", IMAP, CLIENT)
     directory.put(ANNA.name, replace(ANNA, password_hash=CHEAP.hash("pear")))
@@ -295,7 +266,7 @@ async def test_a_changed_password_ends_the_old_one_at_once(service: SignInServic
 
 @pytest.mark.parametrize("new", [None, replace(ANNA, disabled=True), replace(ANNA, password_hash="")])
 async def test_removed_disabled_or_without_password_is_out_at_once(
-    service: SignInService, directory: FakeDirectory, new: User | None
+    service: SignInService, directory: FewUsers, new: User | None
 ) -> None:
     await service.password("anna", "apple", IMAP, CLIENT)
     directory.put(ANNA.name, new)
@@ -304,7 +275,7 @@ async def test_removed_disabled_or_without_password_is_out_at_once(
 
 
 async def test_a_moved_mailbox_needs_no_new_check(
-    service: SignInService, directory: FakeDirectory, counter: Counter
+    service: SignInService, directory: FewUsers, counter: Counter
 ) -> None:
     await service.password("anna", "apple", IMAP, CLIENT)
     moved = replace(ANNA, mailbox=Mailbox("DB02"))
@@ -313,9 +284,7 @@ async def test_a_moved_mailbox_needs_no_new_check(
     assert len(counter.checks) == 1
 
 
-async def test_a_change_during_the_check_counts(
-    service: SignInService, directory: FakeDirectory, counter: Counter
-) -> None:
+async def test_a_change_during_the_check_counts(service: SignInService, directory: FewUsers, counter: Counter) -> None:
     """Whoever is disabled while their password is being checked does not get in, now or from memory."""
     counter.gate.clear()
     task = asyncio.create_task(service.password("anna", "apple", IMAP, CLIENT))
@@ -351,7 +320,7 @@ async def test_too_many_checks_are_busy(service: SignInService, counter: Counter
     assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.SIGNED_IN
 
 
-async def test_one_address_leaves_room_for_others(directory: FakeDirectory, counter: Counter) -> None:
+async def test_one_address_leaves_room_for_others(directory: FewUsers, counter: Counter) -> None:
     """150 connections that guess from one address: it alone is told to come back, and nobody waits behind it."""
     service = SignInService(directory, "contoso.com", waiting_limit=64, per_address=8, dummy_hash=DUMMY, threads=2)
     counter.gate.clear()
@@ -387,14 +356,14 @@ async def test_after_closing_it_is_busy(service: SignInService) -> None:
     assert (await service.password("anna", "apple", IMAP, CLIENT)).verdict is Verdict.BUSY
 
 
-async def test_an_outage_never_looks_like_a_wrong_password(service: SignInService, directory: FakeDirectory) -> None:
+async def test_an_outage_never_looks_like_a_wrong_password(service: SignInService, directory: FewUsers) -> None:
     directory.down = True
     for name, password in [("anna", "apple"), ("anna", "pear"), ("nobody", "x")]:
         assert (await service.password(name, password, IMAP, CLIENT)).verdict is Verdict.UNAVAILABLE
 
 
 async def test_in_an_outage_a_known_success_still_counts_for_an_hour(
-    service: SignInService, directory: FakeDirectory, clock: list[float]
+    service: SignInService, directory: FewUsers, clock: list[float]
 ) -> None:
     """Field case 115: last known good, bounded; only with the very password that was right."""
     proof = (await service.password("anna", "apple", IMAP, CLIENT)).proof
@@ -440,7 +409,7 @@ async def test_no_secret_is_kept(service: SignInService) -> None:
     assert len(seen) > 5
 
 
-async def test_unknown_and_wrong_take_the_same_time(directory: FakeDirectory) -> None:
+async def test_unknown_and_wrong_take_the_same_time(directory: FewUsers) -> None:
     """The least of 15 interleaved sign-ins each, with a cost that dwarfs the rest: a missing dummy check is fiftyfold.
 
     The least and not the median, since whatever else the machine does only adds to a time.
@@ -492,7 +461,7 @@ async def test_a_token_of_another_or_none_is_wrong(service: SignInService, name:
 
 
 async def test_a_token_does_not_open_what_is_closed(
-    service: SignInService, verifier: FakeVerifier, directory: FakeDirectory
+    service: SignInService, verifier: FakeVerifier, directory: FewUsers
 ) -> None:
     verifier.answers |= {"token-gone": "gone@contoso.com", "token-otto": "otto@contoso.com"}
     assert (await service.token("", "token-gone", IMAP)).verdict is Verdict.WRONG_CREDENTIALS
@@ -533,7 +502,7 @@ async def test_a_good_token_is_remembered_until_it_ends(
 
 
 async def test_a_remembered_token_is_void_when_a_user_changes(
-    service: SignInService, verifier: FakeVerifier, directory: FakeDirectory
+    service: SignInService, verifier: FakeVerifier, directory: FewUsers
 ) -> None:
     await service.token("", "token-anna", IMAP)
     directory.put("anna@contoso.com", replace(ANNA, disabled=True))
@@ -582,7 +551,7 @@ async def test_questions_about_tokens_are_counted_for_their_address(
     assert {(await task).verdict for task in tasks} == {Verdict.SIGNED_IN}
 
 
-async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, service: SignInService) -> None:
+async def test_without_a_verifier_tokens_are_refused(directory: FewUsers, service: SignInService) -> None:
     assert service.accepts_tokens
     plain = SignInService(directory, "contoso.com", waiting_limit=1, per_address=1, dummy_hash=DUMMY)
     assert not plain.accepts_tokens
@@ -590,7 +559,7 @@ async def test_without_a_verifier_tokens_are_refused(directory: FakeDirectory, s
     plain.close()
 
 
-async def test_somebody_can_be_looked_up_without_signing_in(service: SignInService, directory: FakeDirectory) -> None:
+async def test_somebody_can_be_looked_up_without_signing_in(service: SignInService, directory: FewUsers) -> None:
     """By name or alias in any spelling, disabled users too; names that cannot exist are nobody's."""
     assert service.look_up("SALES@Contoso.com.") is ANNA
     assert service.look_up("gone") is GONE
@@ -601,7 +570,7 @@ async def test_somebody_can_be_looked_up_without_signing_in(service: SignInServi
         service.look_up("anna")
 
 
-def test_a_user_whom_a_peer_has_signed_in_is_let_in_by_name(directory: FakeDirectory, service: SignInService) -> None:
+def test_a_user_whom_a_peer_has_signed_in_is_let_in_by_name(directory: FewUsers, service: SignInService) -> None:
     """Who may not sign in here himself may not through a peer either; an account without a password may."""
     assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
     assert service.user_by_name("none@contoso.com", IMAP).verdict is Verdict.SIGNED_IN
@@ -611,14 +580,14 @@ def test_a_user_whom_a_peer_has_signed_in_is_let_in_by_name(directory: FakeDirec
         assert (result.verdict, result.user, result.reason) == (Verdict.WRONG_CREDENTIALS, None, reason)
 
 
-def test_a_peers_user_goes_by_the_canonical_name_only(directory: FakeDirectory, service: SignInService) -> None:
+def test_a_peers_user_goes_by_the_canonical_name_only(directory: FewUsers, service: SignInService) -> None:
     """What is an alias here may be a user of its own in the directory of the peer."""
     assert service.user_by_name("sales@contoso.com", IMAP).verdict is Verdict.WRONG_CREDENTIALS
     assert service.user_by_name("ANNA@contoso.com", IMAP).verdict is Verdict.WRONG_CREDENTIALS
 
 
 def test_a_peers_user_is_known_while_the_directory_is_down(
-    directory: FakeDirectory, service: SignInService, clock: list[float]
+    directory: FewUsers, service: SignInService, clock: list[float]
 ) -> None:
     """If seen before, for an hour; for others the fault is temporary."""
     service.user_by_name("anna@contoso.com", IMAP)
@@ -632,7 +601,7 @@ def test_a_peers_user_is_known_while_the_directory_is_down(
 
 
 def test_a_peers_user_who_is_disabled_or_removed_is_refused_at_the_next_request(
-    directory: FakeDirectory, service: SignInService
+    directory: FewUsers, service: SignInService
 ) -> None:
     """What is remembered of a user is forgotten with any change."""
     assert service.user_by_name("anna@contoso.com", IMAP).user == ANNA
